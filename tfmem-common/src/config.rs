@@ -1,0 +1,69 @@
+//! What the loader tells the BPF programs.
+
+/// Set once at load. Offsets come from the running kernel's BTF; 0 means "not known, do without".
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KernelLayout {
+    /// `task_struct.thread` + `thread_struct.fsbase`: the user thread pointer
+    pub fsbase: u32,
+    /// `task_struct.files`
+    pub files: u32,
+    /// `files_struct.fdt`
+    pub fdt: u32,
+    /// `fdtable.fd`
+    pub fd: u32,
+    /// `file.f_inode`
+    pub inode: u32,
+    /// `inode.i_ino`
+    pub ino: u32,
+    /// `inode.i_sb`
+    pub sb: u32,
+    /// `super_block.s_dev`
+    pub dev: u32,
+}
+
+/// A file as the kernel knows it. `dev` is the kernel's own `s_dev` (major << 20 | minor).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FileId {
+    pub ino: u64,
+    pub dev: u32,
+    pub _pad: u32,
+}
+
+/// One traced process (key: tgid). Absent means "not ours": every program leaves at once.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Process {
+    /// Address of the GOT slot that holds the TLS module number of TensorFlow's framework library; 0: not known.
+    pub tls_module_slot: u64,
+    /// Offset of the op annotation in that library's TLS block.
+    pub annotation_offset: u32,
+    /// One of `ANNOTATION_*`.
+    pub annotation_layout: u32,
+    /// Bits, see `PROCESS_*`.
+    pub flags: u32,
+    pub _pad: u32,
+}
+
+/// Hold (stop) this process when it maps code of a file not yet judged, until the loader has judged it.
+pub const PROCESS_HOLD: u32 = 1;
+
+/// TensorFlow up to 2.18: `{ char* op; i64 step; char* region; i32 dtype; … }`
+pub const ANNOTATION_CSTR: u32 = 1;
+/// TensorFlow 2.21: `{ string_view op (length, pointer); i64 step; string_view region; i32 dtype; … }`
+pub const ANNOTATION_VIEW: u32 = 2;
+
+const _: () = assert!(size_of::<KernelLayout>() == 32);
+const _: () = assert!(size_of::<FileId>() == 16);
+const _: () = assert!(size_of::<Process>() == 24);
+
+#[cfg(feature = "user")]
+mod user {
+    // SAFETY: `#[repr(C)]`, integers only, padding explicit; any bit pattern is valid.
+    unsafe impl aya::Pod for super::KernelLayout {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for super::FileId {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for super::Process {}
+}

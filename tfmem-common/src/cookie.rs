@@ -1,0 +1,66 @@
+//! The attach cookie: how one BPF program serves every rare TensorFlow call.
+//!
+//! ```text
+//! bits  0..16   call number (the loader's catalogue gives it a meaning)
+//! bits 16..24   how to read a text argument, see [`Text`]
+//! bits 24..32   which argument holds the text (0-based; for `View`, the register of the length)
+//! ```
+//!
+//! Minimum kernel: 5.15 (`bpf_get_attach_cookie` in uprobe programs).
+
+/// How a text argument is laid out in the traced process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Text {
+    None,
+    /// `const char*`
+    CStr(u8),
+    /// `const std::string&`, libstdc++'s layout: pointer, length
+    StdString(u8),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cookie {
+    pub call: u16,
+    pub text: Text,
+}
+
+const TEXT_CSTR: u64 = 1;
+const TEXT_STD_STRING: u64 = 2;
+
+impl Cookie {
+    #[must_use]
+    pub const fn pack(self) -> u64 {
+        let (mode, arg) = match self.text {
+            Text::None => (0, 0),
+            Text::CStr(n) => (TEXT_CSTR, n),
+            Text::StdString(n) => (TEXT_STD_STRING, n),
+        };
+        self.call as u64 | mode << 16 | (arg as u64) << 24
+    }
+
+    /// An unknown text mode reads as [`Text::None`]: the call is still counted, its text is not.
+    #[inline(always)]
+    #[must_use]
+    pub const fn unpack(raw: u64) -> Self {
+        let arg = (raw >> 24) as u8;
+        let text = match (raw >> 16) & 0xff {
+            TEXT_CSTR => Text::CStr(arg),
+            TEXT_STD_STRING => Text::StdString(arg),
+            _ => Text::None,
+        };
+        Self { call: raw as u16, text }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pack_and_unpack_agree() {
+        for text in [Text::None, Text::CStr(3), Text::StdString(5)] {
+            let cookie = Cookie { call: 0xabcd, text };
+            assert_eq!(Cookie::unpack(cookie.pack()), cookie);
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Per-CPU counters kept in the kernel: every event that could not be sent, and why.
+
+/// What was lost or could not be read. One slot of the `COUNTERS` map each; the loader sums over CPUs.
+/// `DROPPED_*` are indexed by the event's kind so that a report can say *what* is missing.
+pub const DROPPED_BASE: u32 = 0;
+/// Kinds are below this (see [`crate::wire::Kind`]).
+pub const DROPPED_SLOTS: u32 = 16;
+/// An op annotation was there but its memory could not be read.
+pub const ANNOTATION_UNREADABLE: u32 = 16;
+/// A text argument (pool name) could not be read.
+pub const TEXT_UNREADABLE: u32 = 17;
+/// The table of calls in flight was full: a call's return was seen without its entry.
+pub const INFLIGHT_FULL: u32 = 18;
+/// A call's return was seen without its entry (the probe went in while it ran).
+pub const RETURN_WITHOUT_ENTRY: u32 = 19;
+/// An entry was found left over from a call that never returned (longjmp, thread killed).
+pub const STALE_ENTRY: u32 = 20;
+/// The table of traced processes was full: a child is not traced.
+pub const PROCESSES_FULL: u32 = 21;
+/// The hold signal could not be sent: a library ran before its probes were in.
+pub const HOLD_FAILED: u32 = 22;
+/// An op name was longer than the wire carries and was cut.
+pub const NAME_TRUNCATED: u32 = 23;
+/// How many slots there are.
+pub const SLOTS: u32 = 32;

@@ -1,0 +1,251 @@
+//! The events every stage understands: what a source (ring buffer, recording, generator) hands to the ledger.
+//!
+//! An event is a fact with a time, a process and a thread. Facts come from probes (something happened) or from
+//! looking at the process from outside (an *observation*: something was seen). Both travel in one stream, in order
+//! of time, so that a recording holds all that a report needs.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// Address in the traced process.
+pub type Addr = u64;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Boot clock, nanoseconds.
+    pub at: u64,
+    pub pid: u32,
+    pub tid: u32,
+    pub body: Body,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Body {
+    /// A chunk left a BFC pool for its user.
+    ChunkAlloc {
+        pool: Addr,
+        addr: Addr,
+        requested: u64,
+        bytes: u64,
+        origin: Origin,
+    },
+    /// A chunk came back to its pool.
+    ChunkFree {
+        pool: Addr,
+        addr: Addr,
+    },
+    /// TensorFlow's aligned allocator returned a block of the C heap.
+    HeapAlloc {
+        addr: Addr,
+        bytes: u64,
+        origin: Origin,
+    },
+    HeapFree {
+        addr: Addr,
+    },
+
+    /// A mapping was made (what was there before is gone). `file`: it shows a file, `exec`: its bytes can run.
+    Map {
+        start: Addr,
+        len: u64,
+        prot: u32,
+        flags: u32,
+        file: bool,
+    },
+    Unmap {
+        start: Addr,
+        len: u64,
+    },
+    /// A mapping was moved, grown or shrunk. `keep_old`: `MREMAP_DONTUNMAP`.
+    Remap {
+        old_start: Addr,
+        old_len: u64,
+        start: Addr,
+        len: u64,
+        keep_old: bool,
+    },
+    /// The program break is now at `end`.
+    Brk {
+        end: Addr,
+    },
+    /// `madvise`: pages given back or marked, the mapping stays.
+    Advise {
+        start: Addr,
+        len: u64,
+        advice: i32,
+    },
+
+    /// `pid` made the process `child`. `shares_memory`: vfork, the child has no memory of its own before it execs.
+    Fork {
+        child: u32,
+        shares_memory: bool,
+    },
+    Exec,
+    ThreadExit,
+    /// The process is gone.
+    Ended {
+        status: Option<ExitStatus>,
+    },
+
+    /// A TensorFlow call of the catalogue was entered. `text` is the call's text argument where it has one.
+    Enter {
+        call: Call,
+        args: [u64; 6],
+        text: Option<Arc<str>>,
+    },
+    Leave {
+        call: Call,
+        ret: u64,
+    },
+    /// The name behind [`Origin::op`]. Holds for all processes.
+    OpName {
+        op: u64,
+        name: Arc<str>,
+    },
+
+    /// Who a traced process is. `attached`: it was running before the trace began.
+    Process(Arc<ProcessInfo>),
+    /// A library with probes is mapped in the process.
+    Library(Arc<LibraryInfo>),
+    /// The process as seen from outside at this moment.
+    Snapshot(Arc<Snapshot>),
+    /// Something was lost since the trace began (running total for this kind).
+    Lost {
+        what: Arc<str>,
+        count: u64,
+    },
+    /// The trace begins (first event) or ends (last event); `pid` is 0.
+    TraceStart,
+    TraceEnd,
+}
+
+/// Who allocated, by TensorFlow's own thread-local annotation. `op` 0: nobody said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Origin {
+    /// Key of the op's name, see [`Body::OpName`].
+    pub op: u64,
+    pub step: i64,
+    /// First bytes of `output`, `temp`, `persist`, `dynamic` …; zero-padded.
+    pub region: [u8; 8],
+    pub dtype: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExitStatus {
+    Code(i32),
+    Signal(i32),
+}
+
+/// TensorFlow calls that open, close or use something. The catalogue says which symbols they are and which
+/// argument is what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Call {
+    /// `TF_NewSession`; returns the handle
+    NewSession,
+    /// `TF_LoadSessionFromSavedModel`; returns the handle; text: export directory
+    LoadSavedModel,
+    /// `TF_CloseSession(session)`
+    CloseSession,
+    /// `TF_DeleteSession(session)`
+    DeleteSession,
+    /// `TF_SessionRun(session, …)`
+    SessionRun,
+    /// `DirectSession::DirectSession`: args[0] = this
+    DirectSessionNew,
+    /// `DirectSession::Close`: args[0] = this
+    DirectSessionClose,
+    /// `DirectSession::~DirectSession`: args[0] = this
+    DirectSessionDestroy,
+    /// `DirectSession::RunInternal(this, step_id, …)`
+    DirectSessionStep,
+    /// `TF_NewGraph`; returns the handle
+    NewGraph,
+    /// `TF_DeleteGraph(graph)`
+    DeleteGraph,
+    /// `TFE_NewContext`; returns the handle
+    NewContext,
+    /// `TFE_DeleteContext(context)`
+    DeleteContext,
+    /// `TFE_ContextClearCaches(context)`
+    ClearCaches,
+    /// `TFE_ContextAddFunction(context, function)` and `TFE_ContextAddFunctionDef(context, …)`
+    AddFunction,
+    /// `TFE_ContextRemoveFunction(context, name)`; text: name
+    RemoveFunction,
+    /// `BFCAllocator::BFCAllocator(this, sub, limit, name, …)`: args[0] = this, args[2] = limit; text: name
+    PoolNew,
+    /// `BFCAllocator::~BFCAllocator`: args[0] = this
+    PoolDestroy,
+    /// `BFCAllocator::Extend(this, …)`: what the thread allocates inside becomes a region; returns whether it worked
+    PoolExtend,
+    /// `BFCAllocator::DeallocateRegions(this, …)`
+    PoolDeallocateRegions,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessInfo {
+    pub ppid: u32,
+    pub comm: String,
+    pub cmdline: Vec<String>,
+    pub exe: String,
+    /// Boot clock, ns.
+    pub started_at: u64,
+    pub cgroup: Option<String>,
+    /// The process was running before the trace began: what it held then has no birth.
+    pub attached: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LibraryInfo {
+    /// `tensorflow`, `cuda`, … as in the catalogue.
+    pub framework: String,
+    pub version: Option<String>,
+    pub path: String,
+    pub build_id: Option<String>,
+    /// Probes that went in, and calls of the catalogue that this file has no symbol for.
+    pub probes: u32,
+    pub missing: Vec<String>,
+}
+
+/// A process seen from outside: resident bytes, mappings, and which anonymous pages are resident.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    pub rss_anon: u64,
+    pub rss_file: u64,
+    pub rss_shmem: u64,
+    /// All mappings, in order of address. Empty when only the totals were read.
+    pub mappings: Vec<Mapping>,
+    /// Resident ranges of private anonymous memory (start, bytes), sorted, disjoint, merged. `None`: not read.
+    pub resident: Option<Vec<(Addr, u64)>>,
+    /// The process was stopped at its very end when this was taken: it is exact.
+    pub at_exit: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mapping {
+    pub start: Addr,
+    pub len: u64,
+    pub kind: MappingKind,
+    pub resident_bytes: u64,
+    /// Path of a file, `[stack]`, `[heap]`, … or empty.
+    pub name: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MappingKind {
+    Anonymous,
+    Heap,
+    Stack,
+    File,
+    Shared,
+    /// vdso, vvar, vsyscall
+    Kernel,
+}
+
+impl Snapshot {
+    #[must_use]
+    pub const fn rss(&self) -> u64 {
+        self.rss_anon + self.rss_file + self.rss_shmem
+    }
+}

@@ -1,0 +1,2 @@
+//! The per-process record of allocations and handles, built only from events.
+pub mod types;

@@ -1,0 +1,16 @@
+//! tfmem: traces memory that TensorFlow does not give back, from outside the process.
+//!
+//! One direction of data: a source (ring buffer or recording) yields [`event::Event`]s, the [`ledger`] turns them into
+//! lifetimes, [`retention`] looks at them at boundaries, [`report`] shows what it found.
+
+pub mod attach;
+pub mod catalogue;
+pub mod cli;
+pub mod doctor;
+pub mod event;
+pub mod ledger;
+pub mod observe;
+pub mod report;
+pub mod retention;
+pub mod stream;
+pub mod target;

@@ -1,0 +1,2 @@
+//! The report: data, text, JSON.
+pub mod model;

@@ -1,0 +1,396 @@
+//! The report as data: `"schema": "tfmem.report/1"`. What the text shows and what the JSON holds are this.
+//!
+//! All sizes are bytes. Fields that end in `_at` are RFC 3339 in UTC; `timeline.edges` and durations say their unit.
+//! A field that is `null` is *not known*, never zero.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub const SCHEMA: &str = "tfmem.report/1";
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Report {
+    pub schema: String,
+    pub tfmem: Tfmem,
+    pub host: Host,
+    /// What the kernel and the privileges allowed (as `tfmem doctor` found it).
+    pub capabilities: BTreeMap<String, String>,
+    pub started_at: String,
+    pub ended_at: String,
+    pub processes: Vec<Process>,
+    /// Stacks by id; an entry's frames go from the innermost outwards.
+    pub stacks: BTreeMap<String, Vec<Frame>>,
+    /// Every kind of loss with its count; a kind that never happened is listed with 0.
+    pub losses: BTreeMap<String, u64>,
+    pub coverage: Coverage,
+    /// Events that reached the ledger.
+    pub events: u64,
+    /// What the trace itself cost.
+    pub cost: Option<Cost>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Tfmem {
+    pub version: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Host {
+    pub kernel: String,
+    pub boot_id: String,
+    pub hostname: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Cost {
+    pub cpu_ms: u64,
+    pub peak_rss_bytes: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Resident bytes of all processes at their last observation.
+    pub bytes_seen: u64,
+    /// Of these, bytes that lie in something the ledger or the memory map names.
+    pub bytes_explained: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Process {
+    pub pid: u32,
+    pub ppid: u32,
+    pub comm: String,
+    pub cmdline: Vec<String>,
+    pub exe: String,
+    pub started_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exited_at: Option<String>,
+    /// `exit 0`, `signal 9`, …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// The process ran before the trace began.
+    pub attached: bool,
+    pub frameworks: Vec<Framework>,
+    pub now: Now,
+    pub handles: Handles,
+    pub timeline: Timeline,
+    pub boundaries: Vec<Boundary>,
+    pub verdicts: Vec<Verdict>,
+    /// What a close or a delete gave back, in sentences with their figures.
+    pub released: Vec<Released>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Framework {
+    pub name: String,
+    pub version: Option<String>,
+    pub library: String,
+    pub build_id: Option<String>,
+}
+
+/// The last state seen (for a process that ended: its state at the end).
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Now {
+    pub rss_bytes: Option<u64>,
+    pub layers: Layers,
+    pub devices: Vec<Device>,
+}
+
+/// Bytes by layer. Layers nest: never add them up. A layer nobody could look at is `null`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layers {
+    pub device: Option<u64>,
+    pub pinned: Option<u64>,
+    pub managed: Option<u64>,
+    pub pool_region: Option<u64>,
+    pub pool_chunk: Option<u64>,
+    pub mapping: Option<u64>,
+    /// Blocks of TensorFlow's aligned allocator that are not regions of a pool.
+    pub heap: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Device {
+    pub index: u32,
+    pub uuid: String,
+    pub nvml_bytes: Option<u64>,
+    pub explained_bytes: u64,
+    pub unexplained_bytes: Option<u64>,
+}
+
+/// Resident bytes in disjoint bands: what is known adds up to `rss_bytes`. `null`: not known, its bytes are in
+/// `mappings_other`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bands {
+    pub pool_in_use: Option<u64>,
+    pub pool_free: Option<u64>,
+    pub heap_in_use: Option<u64>,
+    pub heap_free: Option<u64>,
+    pub mappings_other: Option<u64>,
+    pub files: Option<u64>,
+    pub unexplained: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Handles {
+    pub sessions: Sessions,
+    pub graphs: HandleCount,
+    pub contexts: HandleCount,
+    pub functions: HandleCount,
+    pub resources: HandleCount,
+    pub iterators: HandleCount,
+    pub servers: HandleCount,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Sessions {
+    pub opened: u64,
+    pub closed: u64,
+    pub deleted: u64,
+    pub open: Vec<OpenSession>,
+    pub ended: Vec<EndedSession>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct OpenSession {
+    pub id: u64,
+    pub opened_at: String,
+    pub age_ms: u64,
+    /// Bytes alive that this session's runs allocated.
+    pub bytes: u64,
+    #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct EndedSession {
+    pub id: u64,
+    pub opened_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub closed_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deleted_at: Option<String>,
+}
+
+/// `null`: no probe looks at this kind of handle in this trace.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct HandleCount {
+    pub opened: Option<u64>,
+    pub closed: Option<u64>,
+}
+
+/// Resident bytes over time. `bands[i].bytes[k]` is the band's height at `edges[k]` (ns on the boot clock).
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Timeline {
+    pub edges: Vec<u64>,
+    pub bands: Vec<TimelineBand>,
+    pub rss: Vec<Option<u64>>,
+    pub devices: Vec<TimelineDevice>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct TimelineBand {
+    pub band: String,
+    pub bytes: Vec<Option<u64>>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct TimelineDevice {
+    pub index: u32,
+    pub nvml: Vec<Option<u64>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BoundaryKind {
+    SessionClosed,
+    SessionDeleted,
+    WorkerSessionDeleted,
+    ContextDeleted,
+    CachesCleared,
+    ServerStopped,
+    ProcessExit,
+    Mark,
+    Symbol,
+    /// The trace ended while the process ran on.
+    TraceEnd,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Boundary {
+    pub id: u64,
+    pub kind: BoundaryKind,
+    pub label: String,
+    /// When the span that this boundary ends began.
+    pub opened_at: String,
+    pub at: String,
+    pub after_at: String,
+    /// Time really waited between `at` and `after_at`, ms (less than asked for when the process ended first).
+    pub grace_ms: u64,
+    pub before: Side,
+    pub after: Side,
+    pub pools: Vec<Pool>,
+    pub survivors: Vec<Survivor>,
+    pub verdicts: Vec<Verdict>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Side {
+    pub rss_bytes: Option<u64>,
+    pub layers: Layers,
+    pub bands: Bands,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Pool {
+    pub name: String,
+    /// `BFCAllocator`, …
+    pub class: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<u32>,
+    pub regions: u64,
+    pub regions_bytes: u64,
+    pub in_use_bytes: u64,
+    pub largest_free_bytes: u64,
+    /// Bytes handed out again from memory the pool already had, after the first boundary of the process.
+    pub reused_bytes: u64,
+    /// Bytes of regions added after the first boundary of the process.
+    pub grown_bytes: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Survivor {
+    pub layer: Layer,
+    pub bytes: u64,
+    pub resident_bytes: Option<u64>,
+    pub count: u64,
+    pub oldest_age_ms: u64,
+    pub cause: Cause,
+    /// The handle that holds it: `session 3`, …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<u32>,
+    #[serde(rename = "where")]
+    pub place: Place,
+    /// Key into `stacks`; `null` without stacks.
+    pub stack: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    Device,
+    Pinned,
+    Managed,
+    PoolRegion,
+    PoolChunk,
+    Mapping,
+    Heap,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Place {
+    /// Name of the TensorFlow op.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub op: Option<String>,
+    /// `output`, `temp`, `persist`, …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// Variable that the op's name belongs to, where the name says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variable: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub python: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub native: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    SessionOpen,
+    SessionNotDeleted,
+    GraphRetained,
+    StatefulResource,
+    PythonReference,
+    PythonReferenceCycle,
+    FunctionTraces,
+    PoolReserve,
+    HeapReserve,
+    PipelineBuffers,
+    NativeCache,
+    DeviceContext,
+    PinnedReserve,
+    WorkerState,
+    LeftoverProcess,
+    BeforeAttach,
+    Unexplained,
+}
+
+impl Cause {
+    /// Memory an allocator keeps for its next user: not a leak, and not counted by `--fail-above`.
+    #[must_use]
+    pub const fn is_reserve(self) -> bool {
+        matches!(self, Self::PoolReserve | Self::HeapReserve | Self::PinnedReserve)
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Verdict {
+    pub cause: Cause,
+    pub bytes: u64,
+    /// One plain sentence for a person.
+    pub summary: String,
+    pub evidence: Vec<String>,
+    pub gives_back: String,
+    pub refs: Refs,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Refs {
+    /// Indexes into the boundary's `survivors`.
+    pub survivors: Vec<usize>,
+    pub pools: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pids: Vec<u32>,
+    /// The boundary whose survivors the indexes mean (set in the verdicts of the whole trace).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boundary: Option<u64>,
+}
+
+/// A boundary that gave memory back.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Released {
+    pub boundary: u64,
+    pub bytes: u64,
+    pub summary: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Frame {
+    pub kind: FrameKind,
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub module: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FrameKind {
+    Python,
+    Native,
+    Op,
+    Kernel,
+}

@@ -1,0 +1,1 @@
+//! Boundaries, survivors, causes, verdicts.
