@@ -1,1 +1,44 @@
-fn main() {}
+//! The project's own commands: `cargo xtask VERB`.
+
+mod build;
+mod demo;
+mod layout;
+mod process;
+mod python;
+mod setup;
+mod test;
+mod workspace;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Sets up, builds, shows and tests tfmem")]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Installs what the build and the tests need, as far as it is missing
+    Setup(setup::Args),
+    /// Builds the program, BPF object included
+    Build(build::Args),
+    /// Traces a small TensorFlow training and prints the report
+    Demo(demo::Args),
+    /// Checks format and lints, runs the unit tests and the integration tests
+    Test(test::Args),
+}
+
+fn main() {
+    let result = match Cli::parse().verb {
+        Verb::Setup(args) => setup::run(&args),
+        Verb::Build(args) => build::run(&args),
+        Verb::Demo(args) => demo::run(&args),
+        Verb::Test(args) => test::run(&args),
+    };
+    if let Err(error) = result {
+        eprintln!("xtask: {error:#}");
+        std::process::exit(1);
+    }
+}

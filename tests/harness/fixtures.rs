@@ -1,0 +1,135 @@
+//! Small C programs and stand-ins for TensorFlow's libraries, compiled once for each test run.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use serde_json::Value;
+
+use super::{
+    machine,
+    program::{Output, Program},
+};
+
+pub const FRAMEWORK: &str = "libtensorflow_framework.so.2";
+pub const CC: &str = "libtensorflow_cc.so.2";
+
+/// `push %rbp` first, as in the real libraries: no CET landing pad, no instruction moved in front of it.
+const LIBRARY: &[&str] =
+    &["-fPIC", "-shared", "-fno-omit-frame-pointer", "-fcf-protection=none", "-fno-schedule-insns2"];
+
+/// How the stand-in libraries are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// As the real ones: names exported
+    Plain,
+    /// Takes 1000 chunks in a constructor, while it is being loaded
+    Early,
+    /// Without the names that probes need
+    Stripped,
+}
+
+impl Variant {
+    const fn folder(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Early => "early",
+            Self::Stripped => "stripped",
+        }
+    }
+}
+
+/// The compiled fixtures.
+pub struct Fixtures {
+    folder: PathBuf,
+}
+
+/// Compiles them on first use.
+pub fn get() -> Result<&'static Fixtures> {
+    static FIXTURES: OnceLock<Result<Fixtures, String>> = OnceLock::new();
+    let fixtures = FIXTURES.get_or_init(|| compile().map_err(|error| format!("{error:#}")));
+    fixtures.as_ref().map_err(|error| anyhow!("{error}"))
+}
+
+impl Fixtures {
+    #[must_use]
+    pub fn library(&self, variant: Variant, name: &str) -> PathBuf {
+        self.folder.join(variant.folder()).join(name)
+    }
+
+    /// The command line of the driver, which loads the libraries by itself.
+    #[must_use]
+    pub fn driver(&self, scenario: &str, variant: Variant) -> Vec<PathBuf> {
+        vec![self.folder.join("driver"), scenario.into(), self.folder.join(variant.folder())]
+    }
+
+    /// The driver with the early libraries linked: they are loaded before it has a `main`.
+    #[must_use]
+    pub fn linked_driver(&self, scenario: &str) -> Vec<PathBuf> {
+        vec![self.folder.join("driver-linked"), scenario.into()]
+    }
+}
+
+/// What the driver says that it did.
+pub fn truth(output: &Output) -> Result<Truth> {
+    let line = output.stdout.lines().find(|line| line.starts_with('{')).context("the driver said nothing")?;
+    Ok(Truth(serde_json::from_str(line)?))
+}
+
+pub struct Truth(Value);
+
+impl Truth {
+    pub fn get(&self, key: &str) -> Result<u64> {
+        self.0.get(key).and_then(Value::as_u64).with_context(|| format!("the driver said nothing of {key}"))
+    }
+}
+
+fn compile() -> Result<Fixtures> {
+    let folder = machine::target_dir()?.join("tfmem-fixtures");
+    for variant in [Variant::Plain, Variant::Early, Variant::Stripped] {
+        compile_libraries(&folder.join(variant.folder()), variant)?;
+    }
+    let early = folder.join(Variant::Early.folder());
+    gcc(&["driver.c"], &folder.join("driver"), &[])?;
+    let (search, run_path) = (format!("-L{}", early.display()), format!("-Wl,-rpath,{}", early.display()));
+    let linked = ["-DLINKED", &search, &run_path, &format!("-l:{FRAMEWORK}"), &format!("-l:{CC}")];
+    gcc(&["driver.c"], &folder.join("driver-linked"), &linked)?;
+    Ok(Fixtures { folder })
+}
+
+fn compile_libraries(folder: &Path, variant: Variant) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let mut options = LIBRARY.to_vec();
+    if variant == Variant::Stripped {
+        // `strip` alone would leave the names of the dynamic symbol table.
+        options.extend(["-DHIDE_NAMES", "-s"]);
+    }
+    let framework: &[&str] = match variant {
+        Variant::Early => &["framework.c", "ctor_lib.c"],
+        Variant::Plain | Variant::Stripped => &["framework.c"],
+    };
+    for (sources, name) in [(framework, FRAMEWORK), (&["cc.c"], CC)] {
+        let soname = format!("-Wl,-soname,{name}");
+        let options: Vec<&str> = options.iter().copied().chain([soname.as_str()]).collect();
+        gcc(sources, &folder.join(name), &options)?;
+    }
+    Ok(())
+}
+
+fn gcc(sources: &[&str], output: &Path, options: &[&str]) -> Result<()> {
+    let sources = sources.iter().map(|source| machine::file("fixtures").join(source));
+    // To a new name, then renamed: an old copy may be mapped by a program that is still running.
+    let unfinished = output.with_extension("unfinished");
+    let done = Program::new("gcc")
+        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g"])
+        .args(sources)
+        .args(options)
+        .arg("-o")
+        .arg(&unfinished)
+        .run()?;
+    ensure!(done.code == 0, "gcc: {}", done.stderr);
+    fs::rename(&unfinished, output).with_context(|| format!("cannot write {}", output.display()))
+}

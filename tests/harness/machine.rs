@@ -1,0 +1,94 @@
+//! What this machine has, and what to do when it lacks something.
+
+use std::{
+    env,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::layout;
+pub use super::layout::Environment;
+
+/// The Python environments of `cargo xtask test`; the tests have one run for each.
+pub const ENVIRONMENTS: &[Environment] = layout::REQUIRED;
+
+/// What `--full` adds.
+pub const EXTRA_ENVIRONMENTS: &[Environment] = layout::EXTRA;
+
+/// `--full`: more versions, longer runs.
+#[must_use]
+pub fn long() -> bool {
+    env::var_os("TFMEM_LONG").is_some()
+}
+
+/// Says that `test` was not run. Past the test runner's capture: a skip nobody sees is a lie.
+pub fn skip(test: &str, why: &str) {
+    say(&format!("SKIP {test}: {why}"));
+}
+
+/// The same for a test that not every machine must be able to run.
+pub fn skip_optional(test: &str, why: &str) {
+    say(&format!("SKIP {test} (optional): {why}"));
+}
+
+fn say(line: &str) {
+    // Nothing to be done about a closed standard output.
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// False, and said so, where nothing can be traced.
+#[must_use]
+pub fn can_trace(test: &str) -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        skip(test, "not root");
+    }
+    root
+}
+
+/// The interpreter of an environment that `cargo xtask setup` finished.
+pub fn python(environment: &Environment) -> Option<PathBuf> {
+    environment.stamp().is_file().then(|| environment.python())
+}
+
+/// The one of that name, which every machine has after `cargo xtask setup`.
+pub fn required_python(name: &str) -> Result<PathBuf> {
+    let environment =
+        ENVIRONMENTS.iter().find(|environment| environment.name == name).with_context(|| format!("no such: {name}"))?;
+    python(environment).with_context(|| format!("{name} is not installed: run `cargo xtask setup`"))
+}
+
+/// The tfmem under test: `$TFMEM_BIN`, or the newest in the target folder.
+pub fn tfmem() -> Result<PathBuf> {
+    if let Some(path) = env::var_os("TFMEM_BIN") {
+        return Ok(PathBuf::from(path));
+    }
+    let target = target_dir()?;
+    let mut found: Vec<_> = ["release", "debug"]
+        .iter()
+        .map(|profile| target.join(profile).join("tfmem"))
+        .filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path)))
+        .collect();
+    found.sort();
+    match found.pop() {
+        Some((_, path)) => Ok(path),
+        None => bail!("no tfmem in {}: run `cargo xtask build`", target.display()),
+    }
+}
+
+/// The test binary lies in `TARGET/PROFILE/deps`.
+pub fn target_dir() -> Result<PathBuf> {
+    let own = env::current_exe().context("cannot tell where the tests are")?;
+    own.ancestors()
+        .nth(3)
+        .map(Path::to_path_buf)
+        .with_context(|| format!("{} is not in a target folder", own.display()))
+}
+
+/// A file below `tests/`.
+#[must_use]
+pub fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}

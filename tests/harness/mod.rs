@@ -1,0 +1,12 @@
+//! One module for each thing a test needs.
+
+pub mod fixtures;
+pub mod look;
+pub mod machine;
+pub mod program;
+pub mod schema;
+pub mod trace;
+
+#[allow(dead_code, reason = "the tests need the Python environments' places only")]
+#[path = "../../xtask/src/layout.rs"]
+mod layout;

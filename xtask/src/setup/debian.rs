@@ -1,0 +1,62 @@
+//! Packages of the system. What is asked is whether the thing works, not whether a package of some name is there, so
+//! that other systems and hand-made installations are left alone.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use super::{present, step};
+use crate::{
+    layout::Environment,
+    process::{Program, is_root},
+    python,
+};
+
+pub fn ensure(environments: &[Environment]) -> Result<()> {
+    let missing = missing(environments);
+    if missing.is_empty() {
+        present("C compiler, Python, system tools");
+        return Ok(());
+    }
+    let list = missing.join(" ");
+    if Program::new("apt-get").arg("--version").output().is_none() {
+        bail!("please install with this system's package manager what Debian calls: {list}");
+    }
+    if !is_root() {
+        bail!("please run: sudo apt-get update && sudo apt-get install -y {list}");
+    }
+    step(&format!("installing the Debian packages {list}"));
+    let apt = || Program::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive");
+    apt().arg("update").run()?;
+    apt().args(["install", "-y", "--no-install-recommends"]).args(&missing).run()?;
+    match self::missing(environments) {
+        still if still.is_empty() => Ok(()),
+        still => bail!("installed {list}, but this still does not work: {}", still.join(" ")),
+    }
+}
+
+fn missing(environments: &[Environment]) -> Vec<&'static str> {
+    let answers = |program: &str| Program::new(program).arg("--version").output().is_some();
+    let mut packages = Vec::new();
+    // The tests compile C programs that stand in for TensorFlow, and strip one.
+    if !answers("gcc") {
+        packages.push("gcc");
+    }
+    if !answers("strip") {
+        packages.push("binutils");
+    }
+    if !Path::new("/usr/include/stdio.h").exists() {
+        packages.push("libc6-dev");
+    }
+    // The tests run tfmem without privileges by it.
+    if !answers("setpriv") {
+        packages.push("util-linux");
+    }
+    if environments
+        .iter()
+        .any(|environment| !environment.python().exists() && python::find(environment.pythons).is_none())
+    {
+        packages.extend(["python3", "python3-venv"]);
+    }
+    packages
+}
