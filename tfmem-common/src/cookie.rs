@@ -3,7 +3,8 @@
 //! ```text
 //! bits  0..16   call number (the loader's catalogue gives it a meaning)
 //! bits 16..24   how to read a text argument, see [`Text`]
-//! bits 24..32   which argument holds the text (0-based; for `View`, the register of the length)
+//! bits 24..32   which argument holds the text (0-based)
+//! bit  32       wake the loader at once: it must look at the process now
 //! ```
 //!
 //! Minimum kernel: 5.15 (`bpf_get_attach_cookie` in uprobe programs).
@@ -22,6 +23,8 @@ pub enum Text {
 pub struct Cookie {
     pub call: u16,
     pub text: Text,
+    /// The loader must look at the process as soon as this call happens.
+    pub wake: bool,
 }
 
 const TEXT_CSTR: u64 = 1;
@@ -35,7 +38,7 @@ impl Cookie {
             Text::CStr(n) => (TEXT_CSTR, n),
             Text::StdString(n) => (TEXT_STD_STRING, n),
         };
-        self.call as u64 | mode << 16 | (arg as u64) << 24
+        self.call as u64 | mode << 16 | (arg as u64) << 24 | (self.wake as u64) << 32
     }
 
     /// An unknown text mode reads as [`Text::None`]: the call is still counted, its text is not.
@@ -48,7 +51,7 @@ impl Cookie {
             TEXT_STD_STRING => Text::StdString(arg),
             _ => Text::None,
         };
-        Self { call: raw as u16, text }
+        Self { call: raw as u16, text, wake: raw >> 32 & 1 != 0 }
     }
 }
 
@@ -59,8 +62,10 @@ mod tests {
     #[test]
     fn pack_and_unpack_agree() {
         for text in [Text::None, Text::CStr(3), Text::StdString(5)] {
-            let cookie = Cookie { call: 0xabcd, text };
-            assert_eq!(Cookie::unpack(cookie.pack()), cookie);
+            for wake in [false, true] {
+                let cookie = Cookie { call: 0xabcd, text, wake };
+                assert_eq!(Cookie::unpack(cookie.pack()), cookie);
+            }
         }
     }
 }

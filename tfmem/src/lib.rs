@@ -9,6 +9,7 @@ pub mod cli;
 pub mod doctor;
 pub mod event;
 pub mod ledger;
+pub mod live;
 pub mod observe;
 pub mod report;
 pub mod retention;

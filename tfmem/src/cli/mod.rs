@@ -1,1 +1,61 @@
-//! Filled in stage by stage.
+//! The command line.
+
+mod args;
+mod exit;
+mod output;
+mod privilege;
+mod run;
+mod stop;
+mod trace;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use self::{args::Command, exit::Failure};
+
+/// Parses the command line and runs it. Errors go to stderr in one line with what to do; the exit status tells kinds
+/// of failure apart (see `exit`).
+#[must_use]
+pub fn main() -> ExitCode {
+    let args = args::Args::parse();
+    init_log(args.verbose);
+    let result = match args.command {
+        Command::Run(run) => run::run(run),
+        Command::Trace(trace) => trace::trace(trace),
+    };
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Warnings by default; `-v` says what goes in where, `-vv` everything. `TFMEM_LOG` overrides.
+fn init_log(verbose: u8) {
+    let level = match verbose {
+        0 => "tfmem=warn,aya=error",
+        1 => "tfmem=info",
+        _ => "tfmem=debug",
+    };
+    let env = env_logger::Env::new().filter_or("TFMEM_LOG", level);
+    env_logger::Builder::from_env(env)
+        .format(|out, record| {
+            use std::io::Write as _;
+            writeln!(out, "tfmem: {}: {}", record.level().as_str().to_lowercase(), record.args())
+        })
+        .init();
+}
+
+/// Exit statuses other than 0 and those of the traced command.
+pub mod status {
+    pub use super::exit::{ABOVE_LIMIT, FAILED, USAGE};
+}
+
+impl Failure {
+    fn report(&self) -> ExitCode {
+        use std::io::Write as _;
+        // A closed stderr is no reason for another error.
+        let _ = writeln!(std::io::stderr(), "tfmem: {}", self.message());
+        ExitCode::from(self.status())
+    }
+}

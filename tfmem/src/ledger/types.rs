@@ -19,7 +19,8 @@ pub struct Allocation {
     /// Boot clock, ns.
     pub born: u64,
     pub tid: u32,
-    /// The session whose run made it, where that is certain.
+    /// The session whose run or opening made it, where that is certain. An opening that failed made no session:
+    /// what it left behind keeps a number that no session has.
     pub owner: Option<SessionId>,
     pub origin: Origin,
     /// A chunk's pool; for a heap block that is a region of a pool, that pool.
@@ -41,10 +42,14 @@ pub struct Session {
     pub handle: Addr,
     /// Address of the `DirectSession` under it, 0 when not seen.
     pub direct: Addr,
+    /// Thread that opened it.
+    pub tid: u32,
     pub opened: u64,
     /// When its close began and ended. `closed` is set when the close call returned.
     pub closing: Option<u64>,
     pub closed: Option<u64>,
+    /// When its delete began and ended.
+    pub deleting: Option<u64>,
     pub deleted: Option<u64>,
     /// Opened by `TF_LoadSessionFromSavedModel`: the export directory.
     pub saved_model: Option<Arc<str>>,
@@ -85,6 +90,14 @@ pub struct Region {
 pub struct HandleCount {
     pub opened: u64,
     pub closed: u64,
+}
+
+/// Sessions of a process since it was first seen; an `exec` drops the sessions, not these counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionCounts {
+    pub opened: u64,
+    pub closed: u64,
+    pub deleted: u64,
 }
 
 /// Sums over what is alive now. Layers nest: never add them up.
@@ -140,12 +153,20 @@ pub struct Identity {
 pub struct Anomalies {
     /// A chunk or block was given back that the ledger does not know.
     pub unpaired_frees: u64,
+    /// The same, where it is to be expected: the process or the pool was there before the trace.
+    pub expected_frees: u64,
+    /// The same in a process that forked and has not called `exec`: memory copied from its parent.
+    pub inherited_frees: u64,
+    /// Chunks that were alive when their pool or their region went away.
+    pub orphaned_chunks: u64,
     /// An address was handed out that was still alive: its end was lost.
     pub reused_alive: u64,
     /// A call returned that was not entered, or the other way round.
     pub unpaired_calls: u64,
     /// A close, delete or run of a handle whose opening was not seen.
     pub unknown_handles: u64,
+    /// The pid was given to another process before the end of this one was seen.
+    pub lost_ends: u64,
     /// Bytes of mappings that `/proc` shows and the ledger does not, or the reverse, at the last comparison.
     pub mapping_drift_bytes: u64,
 }

@@ -1,2 +1,21 @@
-//! The report: data, text, JSON.
+//! The report: data, text, JSON. What the text shows and what the JSON holds are the same [`model::Report`].
+
+pub mod json;
 pub mod model;
+pub mod text;
+pub mod units;
+
+use model::Report;
+
+/// Whether what the trace blames exceeds `limit` bytes. Memory that an allocator keeps for its next user is not
+/// counted.
+#[must_use]
+pub fn fail_above(report: &Report, limit: u64) -> bool {
+    let blamed: u64 = report
+        .processes
+        .iter()
+        .flat_map(|p| &p.verdicts)
+        .filter(|v| !v.cause.is_reserve())
+        .fold(0, |sum, v| sum.saturating_add(v.bytes));
+    blamed > limit
+}

@@ -7,6 +7,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+mod history;
+pub use history::{
+    EndedSession, HandleCount, Handles, OpenSession, Sessions, Timeline, TimelineBand, TimelineDevice,
+};
+
 pub const SCHEMA: &str = "tfmem.report/1";
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -16,6 +21,7 @@ pub struct Report {
     pub host: Host,
     /// What the kernel and the privileges allowed (as `tfmem doctor` found it).
     pub capabilities: BTreeMap<String, String>,
+    pub options: ReportOptions,
     pub started_at: String,
     pub ended_at: String,
     pub processes: Vec<Process>,
@@ -33,6 +39,13 @@ pub struct Report {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Tfmem {
     pub version: String,
+}
+
+/// What the analysis was asked to do.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct ReportOptions {
+    pub grace_ms: u64,
+    pub min_bytes: u64,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -73,11 +86,15 @@ pub struct Process {
     pub cgroup: Option<String>,
     /// The process ran before the trace began.
     pub attached: bool,
+    /// From the start of the process (attached: of the trace) to its end (or the trace's).
+    pub seen_ms: u64,
     pub frameworks: Vec<Framework>,
     pub now: Now,
     pub handles: Handles,
     pub timeline: Timeline,
     pub boundaries: Vec<Boundary>,
+    /// Boundaries left out between the first and the last ones, to keep the report readable.
+    pub boundaries_omitted: u64,
     pub verdicts: Vec<Verdict>,
     /// What a close or a delete gave back, in sentences with their figures.
     pub released: Vec<Released>,
@@ -94,6 +111,8 @@ pub struct Framework {
 /// The last state seen (for a process that ended: its state at the end).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Now {
+    /// When `rss_bytes` was read; `null`: never.
+    pub observed_at: Option<String>,
     pub rss_bytes: Option<u64>,
     pub layers: Layers,
     pub devices: Vec<Device>,
@@ -134,75 +153,6 @@ pub struct Bands {
     pub unexplained: Option<u64>,
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Handles {
-    pub sessions: Sessions,
-    pub graphs: HandleCount,
-    pub contexts: HandleCount,
-    pub functions: HandleCount,
-    pub resources: HandleCount,
-    pub iterators: HandleCount,
-    pub servers: HandleCount,
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Sessions {
-    pub opened: u64,
-    pub closed: u64,
-    pub deleted: u64,
-    pub open: Vec<OpenSession>,
-    pub ended: Vec<EndedSession>,
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct OpenSession {
-    pub id: u64,
-    pub opened_at: String,
-    pub age_ms: u64,
-    /// Bytes alive that this session's runs allocated.
-    pub bytes: u64,
-    #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct EndedSession {
-    pub id: u64,
-    pub opened_at: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub closed_at: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub deleted_at: Option<String>,
-}
-
-/// `null`: no probe looks at this kind of handle in this trace.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct HandleCount {
-    pub opened: Option<u64>,
-    pub closed: Option<u64>,
-}
-
-/// Resident bytes over time. `bands[i].bytes[k]` is the band's height at `edges[k]` (ns on the boot clock).
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Timeline {
-    pub edges: Vec<u64>,
-    pub bands: Vec<TimelineBand>,
-    pub rss: Vec<Option<u64>>,
-    pub devices: Vec<TimelineDevice>,
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct TimelineBand {
-    pub band: String,
-    pub bytes: Vec<Option<u64>>,
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct TimelineDevice {
-    pub index: u32,
-    pub nvml: Vec<Option<u64>>,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BoundaryKind {
@@ -239,6 +189,8 @@ pub struct Boundary {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Side {
+    /// When the process was looked at for `rss_bytes` and `bands`; `null`: nobody looked near enough in time.
+    pub observed_at: Option<String>,
     pub rss_bytes: Option<u64>,
     pub layers: Layers,
     pub bands: Bands,
@@ -255,10 +207,14 @@ pub struct Pool {
     pub regions_bytes: u64,
     pub in_use_bytes: u64,
     pub largest_free_bytes: u64,
-    /// Bytes handed out again from memory the pool already had, after the first boundary of the process.
+    /// Bytes handed out since the first boundary that saw the pool, without those that regions added since then could
+    /// have served (summed over time: the same memory counts each time it is handed out).
     pub reused_bytes: u64,
-    /// Bytes of regions added after the first boundary of the process.
+    /// Bytes of regions added since the first boundary that saw the pool.
     pub grown_bytes: u64,
+    /// Resident bytes of the regions, and of their free part.
+    pub resident_bytes: Option<u64>,
+    pub free_resident_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -267,6 +223,9 @@ pub struct Survivor {
     pub bytes: u64,
     pub resident_bytes: Option<u64>,
     pub count: u64,
+    /// Set in the row that stands for all groups of its cause that are too small to show: how many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folded_groups: Option<u64>,
     pub oldest_age_ms: u64,
     pub cause: Cause,
     /// The handle that holds it: `session 3`, …
@@ -364,10 +323,14 @@ pub struct Refs {
     pub boundary: Option<u64>,
 }
 
-/// A boundary that gave memory back.
+/// Boundaries of one kind, one after the other, that gave memory back.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Released {
+    /// The last of them.
     pub boundary: u64,
+    pub count: u64,
+    pub first_at: String,
+    pub last_at: String,
     pub bytes: u64,
     pub summary: String,
 }

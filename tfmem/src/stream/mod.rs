@@ -1,1 +1,5 @@
-//! Filled in stage by stage.
+//! From records of the ring buffer to typed events in order of time.
+
+pub mod decode;
+pub mod losses;
+pub mod order;

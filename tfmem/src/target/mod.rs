@@ -1,1 +1,9 @@
-//! Filled in stage by stage.
+//! Processes: who they are, what they map, starting and following them.
+
+pub mod clock;
+pub mod guard;
+pub mod info;
+pub mod maps;
+pub mod ptrace;
+pub mod spawn;
+pub mod warden;

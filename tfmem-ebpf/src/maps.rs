@@ -1,0 +1,70 @@
+//! Every map, with who writes it and who reads it.
+
+use aya_ebpf::{
+    macros::map,
+    maps::{HashMap, LruHashMap, PerCpuArray, RingBuf},
+};
+use tfmem_common::{
+    config::{FileId, KernelLayout, Process},
+    counters,
+};
+
+/// Events to the loader. The loader sets the real size at load (`--buffer`); a power of two, multiple of a page.
+#[map]
+pub static EVENTS: RingBuf = RingBuf::with_byte_size(16 << 20, 0);
+
+/// Traced processes by tgid. The loader inserts the first ones, `task_newtask` their children (in the kernel, before
+/// the child runs); the loader removes them when they are gone.
+#[map]
+pub static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(16_384, 0);
+
+/// See `tfmem_common::counters`. Written here, summed over CPUs by the loader.
+#[map]
+pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(counters::SLOTS, 0);
+
+/// Files whose code the loader has judged (probes are in, or not needed). Written by the loader.
+#[map]
+pub static FILES_JUDGED: HashMap<FileId, u8> = HashMap::with_max_entries(65_536, 0);
+
+/// Op names already sent. LRU: an evicted name is simply sent again.
+#[map]
+pub static NAMES_SENT: LruHashMap<u64, u8> = LruHashMap::with_max_entries(65_536, 0);
+
+/// One entry for each thread inside a traced system call. Entered and removed here.
+#[map]
+pub static SYSCALLS: HashMap<u64, [u64; 6]> = HashMap::with_max_entries(32_768, 0);
+
+/// One entry for each thread inside `AlignedMalloc`. Entered and removed here.
+#[map]
+pub static MALLOCS: HashMap<u64, MallocInFlight> = HashMap::with_max_entries(32_768, 0);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MallocInFlight {
+    pub bytes: u64,
+    /// Stack pointer at entry: an entry seen at or above it means that the old call never returned.
+    pub stack: u64,
+    /// `AlignedMalloc` overloads call each other: only the outermost is an allocation.
+    pub depth: u64,
+}
+
+/// Offsets in the running kernel's structures, set by the loader before load.
+#[unsafe(no_mangle)]
+static KERNEL: KernelLayout =
+    KernelLayout { fsbase: 0, files: 0, fdt: 0, fd: 0, inode: 0, ino: 0, sb: 0, dev: 0 };
+
+#[inline(always)]
+pub fn kernel() -> KernelLayout {
+    // SAFETY: reads a static; volatile because the loader overwrites it after the compiler has seen its zeroes.
+    unsafe { core::ptr::read_volatile(&raw const KERNEL) }
+}
+
+/// Non-zero with `--debug-bpf`: the programs then log through aya-log.
+#[unsafe(no_mangle)]
+static DEBUG: u32 = 0;
+
+#[inline(always)]
+pub fn debug() -> bool {
+    // SAFETY: as for `KERNEL`.
+    unsafe { core::ptr::read_volatile(&raw const DEBUG) != 0 }
+}

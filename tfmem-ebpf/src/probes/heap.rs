@@ -1,0 +1,95 @@
+//! TensorFlow's aligned allocator: `tsl::port::AlignedMalloc(bytes, alignment)`, `AlignedFree(address)`,
+//! `AlignedSizedFree(address, bytes, alignment)`.
+
+use aya_ebpf::{
+    macros::{uprobe, uretprobe},
+    programs::{ProbeContext, RetProbeContext},
+};
+use tfmem_common::{
+    counters,
+    wire::{HeapAlloc, HeapFree, kind},
+};
+
+use crate::{
+    emit::{Wake, count, header, send},
+    gate::{current, now},
+    maps::{MALLOCS, MallocInFlight},
+    origin,
+};
+
+#[uprobe]
+pub fn aligned_malloc(ctx: ProbeContext) -> u32 {
+    try_aligned_malloc(&ctx);
+    0
+}
+
+#[inline(always)]
+fn try_aligned_malloc(ctx: &ProbeContext) -> Option<()> {
+    let current = current()?;
+    // SAFETY: the context's registers are valid while the program runs.
+    let stack = unsafe { (*ctx.regs).rsp };
+    if let Some(outer) = MALLOCS.get_ptr_mut(current.id) {
+        // SAFETY: the entry belongs to this thread, which is here.
+        let outer = unsafe { &mut *outer };
+        if stack < outer.stack {
+            outer.depth += 1;
+            return Some(());
+        }
+        count(counters::STALE_ENTRY);
+    }
+    let entry = MallocInFlight { bytes: ctx.arg(0)?, stack, depth: 0 };
+    if MALLOCS.insert(current.id, entry, 0).is_err() {
+        count(counters::INFLIGHT_FULL);
+    }
+    Some(())
+}
+
+#[uretprobe]
+pub fn aligned_malloc_ret(ctx: RetProbeContext) -> u32 {
+    try_aligned_malloc_ret(&ctx);
+    0
+}
+
+#[inline(always)]
+fn try_aligned_malloc_ret(ctx: &RetProbeContext) -> Option<()> {
+    let current = current()?;
+    let Some(entry) = MALLOCS.get_ptr_mut(current.id) else {
+        count(counters::RETURN_WITHOUT_ENTRY);
+        return None;
+    };
+    // SAFETY: the entry belongs to this thread, which is here.
+    let entry = unsafe { &mut *entry };
+    if entry.depth > 0 {
+        entry.depth -= 1;
+        return Some(());
+    }
+    let bytes = entry.bytes;
+    let _ = MALLOCS.remove(current.id);
+    let address: u64 = ctx.ret();
+    if address == 0 {
+        return None;
+    }
+    let at = now();
+    let record =
+        HeapAlloc { header: header(kind::HEAP_ALLOC, at, &current), address, bytes, origin: origin::read(&current, at) };
+    send(kind::HEAP_ALLOC, record, Wake::Later);
+    Some(())
+}
+
+#[uprobe]
+pub fn aligned_free(ctx: ProbeContext) -> u32 {
+    try_aligned_free(&ctx);
+    0
+}
+
+#[inline(always)]
+fn try_aligned_free(ctx: &ProbeContext) -> Option<()> {
+    let current = current()?;
+    let address: u64 = ctx.arg(0)?;
+    if address == 0 {
+        return None;
+    }
+    let record = HeapFree { header: header(kind::HEAP_FREE, now(), &current), address };
+    send(kind::HEAP_FREE, record, Wake::Later);
+    Some(())
+}

@@ -1,0 +1,7 @@
+//! One file for each family of probes.
+
+mod calls;
+mod chunk;
+mod heap;
+mod memory;
+mod process;

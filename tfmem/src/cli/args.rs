@@ -1,0 +1,120 @@
+//! Arguments, their help, and how they are checked.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use bytesize::ByteSize;
+use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+/// Tells which memory TensorFlow did not give back: what outlived the close of a session, how much of it is really
+/// resident, which op allocated it, why it is still there, and what gives it back.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100, after_help = EXAMPLES)]
+pub struct Args {
+    /// Say on stderr what is attached where (-vv: everything)
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo tfmem run -- python train.py            run a program, report what it did not give back
+  sudo tfmem run --format json --report-file r.json -- python train.py
+  sudo tfmem run --fail-above 100MiB -- python test_training.py     for CI: status 3 above 100 MiB
+  sudo tfmem trace --pid 4711                  attach to a running job, Ctrl-C reports
+
+Exit status: 0 done, 1 tfmem failed, 2 wrong usage or missing privilege, 3 --fail-above was met.
+`run` passes on the program's own status (128 + n when signal n ended it, 127 command not found,
+126 command not executable).";
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a program and trace it and all its children from the first instruction
+    Run(Run),
+    /// Attach to running processes and their children; Ctrl-C ends the trace and reports
+    Trace(Trace),
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Run {
+    #[command(flatten)]
+    pub common: Common,
+    /// The program and its arguments, after `--`
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Trace {
+    #[command(flatten)]
+    pub common: Common,
+    /// Process to attach to (repeat for several)
+    #[arg(short, long = "pid", required = true, num_args = 1.., value_name = "PID")]
+    pub pids: Vec<u32>,
+    /// End the trace after this time, such as 30s or 5min
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub duration: Option<Duration>,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Common {
+    /// How long after a close memory may take to come back before it counts as a survivor
+    #[arg(long, default_value = "2s", value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub grace: Duration,
+    /// Groups of survivors below this size are shown as one line
+    #[arg(long, default_value = "1MiB", value_name = "BYTES")]
+    pub min_bytes: ByteSize,
+    /// How to print the report
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Write the report to this file instead of stdout
+    #[arg(long, value_name = "FILE")]
+    pub report_file: Option<PathBuf>,
+    /// Exit with status 3 when survivors other than allocator reserves exceed this
+    #[arg(long, value_name = "BYTES")]
+    pub fail_above: Option<ByteSize>,
+    /// Colours in the text report
+    #[arg(long, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub color: Color,
+    /// Size of the kernel's event buffer; rounded up to a power of two
+    #[arg(long, default_value = "32MiB", value_name = "BYTES")]
+    pub buffer: ByteSize,
+    /// Let the BPF programs log what they see (to stderr)
+    #[arg(long)]
+    pub debug_bpf: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_command_takes_everything_behind_the_dashes() {
+        let args = Args::parse_from(["tfmem", "run", "--grace", "1s", "--", "python", "--version", "-x"]);
+        let Command::Run(run) = args.command else { unreachable!() };
+        assert_eq!(run.command, ["python", "--version", "-x"]);
+        assert_eq!(run.common.grace, Duration::from_secs(1));
+        assert_eq!(run.common.min_bytes.as_u64(), 1 << 20);
+    }
+}

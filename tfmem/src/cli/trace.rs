@@ -1,0 +1,61 @@
+//! `tfmem trace --pid PID…`
+
+use std::fs;
+
+use tokio::{runtime, sync::mpsc};
+
+use super::{
+    args::Trace,
+    exit::{ABOVE_LIMIT, Failure},
+    output, privilege,
+    stop::Asked,
+};
+use crate::target::info;
+
+/// # Errors
+/// When tfmem cannot be started or a process cannot be traced.
+pub fn trace(args: Trace) -> Result<u8, Failure> {
+    privilege::check()?;
+    for &pid in &args.pids {
+        check(pid)?;
+    }
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(follow(args))
+}
+
+/// A process that can be traced exists, is no thread, no zombie, no kernel thread and not tfmem itself.
+fn check(pid: u32) -> Result<(), Failure> {
+    if pid == std::process::id() {
+        return Err(Failure::usage("tfmem cannot trace itself"));
+    }
+    match info::state(pid) {
+        None => return Err(Failure::usage(format!("no process has pid {pid}"))),
+        Some('Z' | 'X') => {
+            return Err(Failure::usage(format!("process {pid} has ended (zombie): it holds no memory any more")));
+        }
+        Some(_) => {}
+    }
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:")).map(str::trim);
+    if let Some(tgid) = tgid
+        && tgid != pid.to_string()
+    {
+        return Err(Failure::usage(format!("{pid} is a thread of process {tgid}: use --pid {tgid}")));
+    }
+    if !status.contains("VmSize:") {
+        return Err(Failure::usage(format!("process {pid} has no memory of its own (a kernel thread)")));
+    }
+    Ok(())
+}
+
+async fn follow(args: Trace) -> Result<u8, Failure> {
+    let (mut live, facts) = output::begin(&args.common, None)?;
+    live.begin_running(&args.pids)?;
+    let stop = Asked::new(args.duration)?;
+    // Nobody is followed by ptrace here: the sender stays open and silent.
+    let (_messages, receiver) = mpsc::unbounded_channel();
+    live.drive(None, receiver, stop).await?;
+    let report = live.finish(facts)?;
+    output::write(&args.common, &report)?;
+    Ok(if output::above_limit(&args.common, &report) { ABOVE_LIMIT } else { 0 })
+}

@@ -1,0 +1,287 @@
+//! The loop of a trace.
+
+use std::{os::fd::AsRawFd as _, sync::Arc, time::Duration};
+
+use anyhow::Result;
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::mpsc::UnboundedReceiver,
+    time::{Instant, MissedTickBehavior, interval},
+};
+
+use super::Live;
+use crate::{
+    event::{Body, Call, Event, ExitStatus, Snapshot},
+    observe::snapshot,
+    stream::decode::{Hold, Record, decode},
+    target::{clock, info, warden::Message},
+};
+
+/// The buffer is drained at least this often while events come, and this often when none came for a while. Rare events
+/// wake the loop by themselves.
+const BUSY: Duration = Duration::from_millis(5);
+const IDLE: Duration = Duration::from_millis(50);
+
+/// Why a trace ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The process that `run` started ended.
+    Main(Option<ExitStatus>),
+    /// Every traced process ended.
+    All,
+    /// The user or a time limit said so.
+    Asked,
+}
+
+/// What ends a trace before its processes do.
+pub trait Stop {
+    /// Completes when the trace shall end.
+    fn wait(&mut self) -> impl Future<Output = ()>;
+}
+
+impl Live {
+    /// Traces until the main process ended (or all of them, or `stop` completes), then waits for what is still due.
+    ///
+    /// # Errors
+    /// When the kernel's buffer cannot be waited for.
+    pub async fn drive(
+        &mut self,
+        main: Option<u32>,
+        mut warden: UnboundedReceiver<Message>,
+        mut stop: impl Stop,
+    ) -> Result<End> {
+        let ring = AsyncFd::with_interest(BorrowedRing(self.ring.as_raw_fd()), Interest::READABLE)?;
+        let mut tick = interval(BUSY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut quiet_since = Instant::now();
+        let mut main_status = None;
+        loop {
+            tokio::select! {
+                guard = ring.readable() => guard?.clear_ready(),
+                _ = tick.tick() => {}
+                Some(message) = warden.recv() => {
+                    if let Some(status) = self.told(message, main) {
+                        main_status = Some(status);
+                    }
+                }
+                () = stop.wait() => return Ok(self.end(End::Asked)),
+            }
+            if self.drain() {
+                quiet_since = Instant::now();
+            }
+            self.look_around();
+            if let Some(end) = self.over(main, main_status) {
+                return Ok(self.end(end));
+            }
+            let pause = if quiet_since.elapsed() > Duration::from_secs(1) { IDLE } else { BUSY };
+            if tick.period() != pause {
+                tick = interval(pause);
+                tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            }
+        }
+    }
+
+    /// The main process's status, when the warden told of its end.
+    fn told(&mut self, message: Message, main: Option<u32>) -> Option<Option<ExitStatus>> {
+        match message {
+            Message::Exiting { pid, at, snapshot } => {
+                if let Some(mut snapshot) = snapshot {
+                    snapshot.at_exit = true;
+                    let body = Body::Snapshot(Arc::new(snapshot));
+                    self.order.push(Event { at, pid, tid: pid, body });
+                }
+                None
+            }
+            Message::Ended { pid, status, at } => {
+                // Everything the process did is in the buffer by now.
+                self.drain();
+                self.ended(pid, Some(status), at);
+                (main == Some(pid)).then_some(Some(status))
+            }
+        }
+    }
+
+    /// Is there nothing left to wait for? After the main process's end its children get the grace time.
+    fn over(&mut self, main: Option<u32>, main_status: Option<Option<ExitStatus>>) -> Option<End> {
+        if main.is_some() {
+            let status = main_status?;
+            let now = clock::boot_ns();
+            if self.tracked.is_empty() || self.deadline.is_some_and(|deadline| now > deadline) {
+                return Some(End::Main(status));
+            }
+            self.deadline.get_or_insert(now + self.options.grace.as_nanos() as u64);
+            return None;
+        }
+        self.tracked.is_empty().then_some(End::All)
+    }
+
+    fn end(&mut self, end: End) -> End {
+        self.drain();
+        let left: Vec<u32> = self.tracked.keys().copied().collect();
+        for pid in left {
+            self.look(pid, true);
+        }
+        self.say_losses();
+        self.emit(0, Body::TraceEnd);
+        let mut rest = Vec::new();
+        self.order.flush(&mut rest);
+        self.sink.send(rest);
+        end
+    }
+
+    /// Takes everything out of the buffer, acts on what cannot wait, and passes on what is in order. `true`: there
+    /// was something.
+    pub(super) fn drain(&mut self) -> bool {
+        let mut any = false;
+        // Acting on a record may take as long as putting probes in; the kernel fills the buffer meanwhile.
+        loop {
+            let mut records = Vec::new();
+            while let Some(item) = self.ring.next() {
+                match decode(&item) {
+                    Ok(record) => records.push(record),
+                    Err(error) => {
+                        self.undecodable += 1;
+                        log::debug!("{error}");
+                    }
+                }
+                if records.len() == BATCH {
+                    break;
+                }
+            }
+            if records.is_empty() {
+                break;
+            }
+            any = true;
+            for record in records {
+                match record {
+                    Record::Event(event) => {
+                        self.react(&event);
+                        self.order.push(event);
+                    }
+                    Record::Hold(hold) => self.hold(hold),
+                }
+            }
+            self.pass_on();
+        }
+        any
+    }
+
+    fn pass_on(&mut self) {
+        let mut ready = Vec::new();
+        self.order.release(clock::boot_ns(), &mut ready);
+        if !ready.is_empty() {
+            self.sink.send(ready);
+        }
+    }
+
+    fn hold(&mut self, hold: Hold) {
+        for event in self.libraries.held(&mut self.programs, hold) {
+            self.order.push(event);
+        }
+        if let Some(warden) = &self.warden {
+            warden.release(hold.pid, hold.tid);
+        }
+    }
+
+    /// What an event asks of us at once.
+    fn react(&mut self, event: &Event) {
+        match &event.body {
+            Body::Fork { child, .. } => {
+                let seized = self.warden.as_ref().is_some_and(|warden| warden.seize(*child).is_ok());
+                self.follow(*child, seized, false);
+            }
+            Body::Exec => {
+                self.libraries.forget(event.pid);
+                self.describe(event.pid, false);
+                self.schedule.at(event.pid, event.at);
+            }
+            // Without holding (`trace`), a library that is mapped later gets its probes as soon as we hear of it.
+            Body::Map { start, prot, file: true, .. } if self.warden.is_none() && prot & EXEC != 0 => {
+                for event in self.libraries.judge(&mut self.programs, event.pid, Some(*start)) {
+                    self.order.push(event);
+                }
+            }
+            Body::Enter { call, .. } if closes(*call) => self.schedule.at(event.pid, event.at),
+            Body::Leave { call, .. } if closes(*call) => {
+                self.schedule.at(event.pid, event.at + self.options.grace.as_nanos() as u64);
+            }
+            Body::ThreadExit if event.pid == event.tid => {
+                if let Some(tracked) = self.tracked.get_mut(&event.pid) {
+                    tracked.leader_gone = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Looks at processes where it is due, and notices ends that nobody tells of.
+    fn look_around(&mut self) {
+        let now = clock::boot_ns();
+        for pid in self.schedule.take_due(now) {
+            self.look(pid, true);
+        }
+        if self.schedule.take_totals(now) {
+            let pids: Vec<u32> = self.tracked.keys().copied().collect();
+            for pid in pids {
+                self.look(pid, false);
+            }
+            self.say_losses();
+        }
+        let gone: Vec<u32> =
+            self.tracked.iter().filter(|(pid, tracked)| !tracked.seized && tracked.leader_gone && ended(**pid)).map(|(pid, _)| *pid).collect();
+        for pid in gone {
+            self.ended(pid, None, now);
+        }
+        self.pass_on();
+    }
+
+    /// One observation of a process: everything, or the totals alone.
+    pub(super) fn look(&mut self, pid: u32, full: bool) {
+        let begun = std::time::Instant::now();
+        let at = clock::boot_ns();
+        let seen = if full { snapshot::full(pid) } else { snapshot::totals(pid) };
+        if full {
+            self.schedule.looked(pid, clock::boot_ns(), begun.elapsed());
+        }
+        match seen {
+            // No resident page at all: a zombie, or a process whose memory is being taken down.
+            Ok(seen) if seen.rss() == 0 => {}
+            Ok(seen) => self.order.push(Event { at, pid, tid: pid, body: Body::Snapshot(Arc::<Snapshot>::new(seen)) }),
+            // It ended meanwhile; its end will be told.
+            Err(error) => log::debug!("process {pid}: {error}"),
+        }
+    }
+
+    fn say_losses(&mut self) {
+        let own = [("events_late", self.order.late()), ("records_undecodable", self.undecodable)];
+        let events = self.losses.events(clock::boot_ns(), &self.programs.counters(), &own);
+        for event in events {
+            self.order.push(event);
+        }
+    }
+}
+
+/// Records decoded before they are acted on.
+const BATCH: usize = 4096;
+const EXEC: u32 = libc::PROT_EXEC as u32;
+
+/// Is memory expected back after this call?
+const fn closes(call: Call) -> bool {
+    matches!(
+        call,
+        Call::CloseSession | Call::DeleteSession | Call::DirectSessionClose | Call::DeleteContext | Call::ClearCaches
+    )
+}
+
+fn ended(pid: u32) -> bool {
+    matches!(info::state(pid), None | Some('Z' | 'X'))
+}
+
+/// The ring buffer's descriptor, for waiting alone.
+struct BorrowedRing(std::os::fd::RawFd);
+
+impl std::os::fd::AsRawFd for BorrowedRing {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.0
+    }
+}

@@ -1,0 +1,178 @@
+//! Which files need probes, and putting them in: once for each file, announced once for each process.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+    time::Instant,
+};
+
+use tfmem_common::config::{ANNOTATION_CSTR, ANNOTATION_VIEW};
+
+use crate::{
+    attach::{
+        cache::Cache,
+        elf,
+        link::Programs,
+        plan::{AnnotationLayout, Plan},
+    },
+    event::{Addr, Body, Event, LibraryInfo},
+    stream::decode::Hold,
+    target::{
+        clock,
+        maps::{self, Line},
+    },
+};
+
+/// A file's identity as `/proc/PID/maps` shows it.
+type FileKey = ((u32, u32), u64);
+
+#[derive(Debug)]
+enum Judgement {
+    /// Nothing of interest, or nothing that can be probed.
+    Nothing,
+    Probed(Box<Probed>),
+}
+
+#[derive(Debug)]
+struct Probed {
+    plan: Plan,
+    info: Arc<LibraryInfo>,
+}
+
+#[derive(Debug)]
+pub struct Libraries {
+    cache: Cache,
+    files: BTreeMap<FileKey, Judgement>,
+    announced: BTreeSet<(u32, FileKey)>,
+}
+
+impl Libraries {
+    pub fn new(cache: Option<&Path>) -> Self {
+        let cache = cache.map_or_else(Cache::open, Cache::open_at);
+        Self { cache, files: BTreeMap::new(), announced: BTreeSet::new() }
+    }
+
+    /// Judges what a held process mapped.
+    pub fn held(&mut self, programs: &mut Programs, hold: Hold) -> Vec<Event> {
+        let start = (hold.start != 0).then_some(hold.start);
+        let events = self.judge(programs, hold.pid, start);
+        // A file without probes must not stop anybody again. One with probes must: each process that maps it needs
+        // the place of its annotation before the library runs.
+        if let Some(start) = start
+            && self.is_nothing(hold.pid, start)
+        {
+            programs.judged(hold.file);
+        }
+        events
+    }
+
+    /// Judges the executable mappings of a process: the one at `start`, or all.
+    pub fn judge(&mut self, programs: &mut Programs, pid: u32, start: Option<Addr>) -> Vec<Event> {
+        // A process that is gone maps nothing.
+        let lines = maps::read(pid).unwrap_or_default();
+        let mut events = Vec::new();
+        for line in lines.iter().filter(|line| line.executable && line.inode != 0) {
+            if start.is_none_or(|start| contains(line, start)) {
+                events.extend(self.judge_line(programs, pid, line));
+            }
+        }
+        events
+    }
+
+    fn is_nothing(&self, pid: u32, start: Addr) -> bool {
+        let lines = maps::read(pid).unwrap_or_default();
+        lines
+            .iter()
+            .find(|line| contains(line, start))
+            .is_some_and(|line| matches!(self.files.get(&key(line)), Some(Judgement::Nothing)))
+    }
+
+    fn judge_line(&mut self, programs: &mut Programs, pid: u32, line: &Line) -> Option<Event> {
+        let key = key(line);
+        if !self.files.contains_key(&key) {
+            let judgement = probe(programs, &self.cache, pid, line);
+            self.files.insert(key, judgement);
+        }
+        let Some(Judgement::Probed(probed)) = self.files.get(&key) else { return None };
+        if !self.announced.insert((pid, key)) {
+            return None;
+        }
+        set_annotation(programs, pid, line, &probed.plan);
+        Some(Event { at: clock::boot_ns(), pid, tid: pid, body: Body::Library(probed.info.clone()) })
+    }
+
+    /// The process ended or became another program.
+    pub fn forget(&mut self, pid: u32) {
+        self.announced.retain(|&(of, _)| of != pid);
+    }
+}
+
+const fn contains(line: &Line, address: Addr) -> bool {
+    line.start <= address && address < line.end
+}
+
+const fn key(line: &Line) -> FileKey {
+    (line.dev, line.inode)
+}
+
+fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judgement {
+    let path = line.map_file(pid);
+    match elf::interesting(&path) {
+        Ok(true) => {}
+        Ok(false) => return Judgement::Nothing,
+        Err(error) => {
+            log::debug!("{}: {error}", line.name);
+            return Judgement::Nothing;
+        }
+    }
+    let begun = Instant::now();
+    let plan = match cache.resolve(&path) {
+        Ok(plan) if plan.points.is_empty() => return Judgement::Nothing,
+        Ok(plan) => plan,
+        Err(error) => {
+            log::warn!("{}: no probes: {error}", line.name);
+            return Judgement::Nothing;
+        }
+    };
+    let resolved = begun.elapsed();
+    let refused = programs.attach(&path, &plan);
+    log::info!(
+        "{}: {} probes (symbols in {resolved:.0?}, attached in {:.0?})",
+        line.name,
+        plan.points.len() - refused.len(),
+        begun.elapsed() - resolved
+    );
+    for (symbol, error) in &refused {
+        log::warn!("{}: no probe on {symbol}: {error}", line.name);
+    }
+    let missing = plan.missing.iter().map(|(name, _)| name.clone());
+    let info = LibraryInfo {
+        framework: "tensorflow".to_owned(),
+        version: plan.version.clone().or_else(|| version_beside(line)),
+        path: line.name.clone(),
+        build_id: plan.build_id.clone(),
+        probes: (plan.points.len() - refused.len()) as u32,
+        missing: missing.chain(refused.into_iter().map(|(symbol, _)| symbol)).collect(),
+    };
+    Judgement::Probed(Box::new(Probed { plan, info: Arc::new(info) }))
+}
+
+fn version_beside(line: &Line) -> Option<String> {
+    crate::catalogue::version::beside(Path::new(&line.name))
+}
+
+/// Tells the BPF programs where this process's copy of the library keeps the op annotation.
+fn set_annotation(programs: &mut Programs, pid: u32, line: &Line, plan: &Plan) {
+    let (Some(annotation), Some(mut process)) = (&plan.annotation, programs.tracked(pid)) else { return };
+    let Some(bias) = plan.load_bias(line.start, line.offset) else { return };
+    process.tls_module_slot = bias.wrapping_add(annotation.module_slot_vaddr);
+    process.annotation_offset = annotation.symbol_offset as u32;
+    process.annotation_layout = match annotation.layout {
+        AnnotationLayout::CStr => ANNOTATION_CSTR,
+        AnnotationLayout::View => ANNOTATION_VIEW,
+    };
+    if let Err(error) = programs.track(pid, process) {
+        log::warn!("process {pid}: ops will not be named: {error:#}");
+    }
+}

@@ -1,0 +1,163 @@
+//! A trace of running processes: kernel and `/proc` in, events in order of time out.
+//!
+//! The loop reacts to what cannot wait (a held process, a fork, a moment to look at a process) and hands every event
+//! on to the [`sink`]. It keeps no account of memory: that is the ledger's work.
+
+pub mod drive;
+mod libraries;
+mod schedule;
+pub mod sink;
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result};
+use aya::maps::{MapData, RingBuf};
+use tfmem_common::config::{PROCESS_HOLD, Process};
+
+use self::{libraries::Libraries, schedule::Schedule, sink::Sink};
+use crate::{
+    attach::{kernel, link::Programs},
+    event::{Body, Event, ExitStatus, ProcessInfo},
+    stream::{losses::Losses, order::Order},
+    target::{clock, guard::Guard, info, warden::Warden},
+};
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub grace: Duration,
+    pub buffer_bytes: u32,
+    pub debug_bpf: bool,
+    /// Where resolved symbols are kept between runs; `None`: the default place.
+    pub cache: Option<PathBuf>,
+}
+
+/// Everything a running trace owns.
+pub struct Live {
+    options: Options,
+    programs: Programs,
+    ring: RingBuf<MapData>,
+    order: Order,
+    losses: Losses,
+    libraries: Libraries,
+    schedule: Schedule,
+    sink: Sink,
+    warden: Option<Warden>,
+    guard: Option<Guard>,
+    /// Records that could not be decoded (a bug or a damaged buffer), counted.
+    undecodable: u64,
+    tracked: BTreeMap<u32, Tracked>,
+    /// Boot time at which children that outlive the main process are waited for no longer.
+    deadline: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Tracked {
+    /// Seized by the warden: its end will be told with its status.
+    seized: bool,
+    /// Its main thread has ended.
+    leader_gone: bool,
+}
+
+/// What the kernel allowed, for the report.
+#[derive(Clone, Debug, Default)]
+pub struct Capabilities(pub BTreeMap<String, String>);
+
+impl Live {
+    /// Loads the programs; nothing is traced yet.
+    ///
+    /// # Errors
+    /// When the kernel refuses the programs.
+    pub fn new(options: Options, sink: Sink, guard: Option<Guard>) -> Result<(Self, Capabilities)> {
+        let (layout, reasons) = kernel::layout();
+        let mut capabilities = BTreeMap::new();
+        let found = if reasons.is_empty() { "yes".to_owned() } else { reasons.join("; ") };
+        capabilities.insert("kernel_layout".to_owned(), found);
+        let (mut programs, ring) = Programs::load(crate::attach::link::Options {
+            buffer_bytes: options.buffer_bytes,
+            layout,
+            debug: options.debug_bpf,
+        })?;
+        capabilities.insert("mm".to_owned(), "tracepoint".to_owned());
+        if options.debug_bpf {
+            programs.log().context("read the BPF programs' log")?;
+        }
+        let live = Self {
+            libraries: Libraries::new(options.cache.as_deref()),
+            options,
+            programs,
+            ring,
+            order: Order::default(),
+            losses: Losses::default(),
+            schedule: Schedule::default(),
+            sink,
+            warden: None,
+            guard,
+            undecodable: 0,
+            tracked: BTreeMap::new(),
+            deadline: None,
+        };
+        Ok((live, Capabilities(capabilities)))
+    }
+
+    /// Traces a process that does not run yet: held at every new library until its probes are in.
+    ///
+    /// # Errors
+    /// When the kernel's table of processes cannot take it, or it cannot be followed.
+    pub fn begin_child(&mut self, pid: u32, warden: Warden) -> Result<()> {
+        self.emit(0, Body::TraceStart);
+        self.programs.track(pid, Process { flags: PROCESS_HOLD, ..Process::default() })?;
+        warden.seize(pid).with_context(|| format!("follow process {pid}"))?;
+        self.warden = Some(warden);
+        self.follow(pid, true, false);
+        Ok(())
+    }
+
+    /// Traces a running process. It is never stopped.
+    ///
+    /// # Errors
+    /// When the process is gone or the kernel's table of processes cannot take it.
+    pub fn begin_running(&mut self, pids: &[u32]) -> Result<()> {
+        self.emit(0, Body::TraceStart);
+        for &pid in pids {
+            self.programs.track(pid, Process::default())?;
+            self.follow(pid, false, true);
+            self.look(pid, true);
+            for event in self.libraries.judge(&mut self.programs, pid, None) {
+                self.order.push(event);
+            }
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, pid: u32, seized: bool, attached: bool) {
+        self.tracked.insert(pid, Tracked { seized, leader_gone: false });
+        if let Some(guard) = &self.guard {
+            guard.add(pid);
+        }
+        self.describe(pid, attached);
+    }
+
+    /// Says who a process is. A process that is gone already is described by its end alone.
+    fn describe(&mut self, pid: u32, attached: bool) {
+        if let Ok(found) = info::read(pid, attached) {
+            self.emit(pid, Body::Process(Arc::<ProcessInfo>::new(found)));
+        }
+    }
+
+    fn ended(&mut self, pid: u32, status: Option<ExitStatus>, at: u64) {
+        if self.tracked.remove(&pid).is_none() {
+            return;
+        }
+        self.programs.untrack(pid);
+        self.libraries.forget(pid);
+        self.schedule.forget(pid);
+        if let Some(guard) = &self.guard {
+            guard.remove(pid);
+        }
+        self.order.push(Event { at, pid, tid: pid, body: Body::Ended { status } });
+    }
+
+    fn emit(&mut self, pid: u32, body: Body) {
+        self.order.push(Event { at: clock::boot_ns(), pid, tid: pid, body });
+    }
+}

@@ -1,0 +1,90 @@
+//! When to look at which process: at once when something is about to be closed, a grace time after it was closed, and
+//! now and then for the totals.
+
+use std::{collections::BTreeMap, time::Duration};
+
+/// Totals are read this often.
+const TOTALS_EVERY_NS: u64 = 500_000_000;
+/// A full look may take at most this share of the time: the next one waits ten times as long as the last one took.
+const REST: u64 = 10;
+
+#[derive(Debug, Default)]
+pub struct Schedule {
+    /// Full looks that are due at a time, by process. Only the earliest and the latest matter: a look at a time
+    /// serves every boundary that was due before.
+    due: BTreeMap<u32, Vec<u64>>,
+    /// When each process may be looked at again.
+    rested: BTreeMap<u32, u64>,
+    totals: u64,
+}
+
+impl Schedule {
+    /// A full look is wanted at `at`.
+    pub fn at(&mut self, pid: u32, at: u64) {
+        self.due.entry(pid).or_default().push(at);
+    }
+
+    /// Processes that must be looked at now. Each is returned once and counts for everything that was due.
+    pub fn take_due(&mut self, now: u64) -> Vec<u32> {
+        let mut pids = Vec::new();
+        for (&pid, times) in &mut self.due {
+            let rested = self.rested.get(&pid).copied().unwrap_or(0);
+            if now >= rested && times.iter().any(|&at| at <= now) {
+                times.retain(|&at| at > now);
+                pids.push(pid);
+            }
+        }
+        pids
+    }
+
+    /// A full look at `pid` ended at `now` and took so long.
+    pub fn looked(&mut self, pid: u32, now: u64, took: Duration) {
+        self.rested.insert(pid, now + REST * took.as_nanos() as u64);
+    }
+
+    /// Is it time for the totals?
+    pub fn take_totals(&mut self, now: u64) -> bool {
+        let due = now >= self.totals;
+        if due {
+            self.totals = now + TOTALS_EVERY_NS;
+        }
+        due
+    }
+
+    /// The latest time at which a look is due, over all processes.
+    #[must_use]
+    pub fn latest(&self) -> Option<u64> {
+        self.due.values().flatten().max().copied()
+    }
+
+    pub fn forget(&mut self, pid: u32) {
+        self.due.remove(&pid);
+        self.rested.remove(&pid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_look_serves_everything_that_was_due() {
+        let mut schedule = Schedule::default();
+        for at in [10, 20, 30] {
+            schedule.at(1, at);
+        }
+        assert!(schedule.take_due(5).is_empty());
+        assert_eq!(schedule.take_due(25), [1]);
+        assert!(schedule.take_due(25).is_empty());
+        assert_eq!(schedule.latest(), Some(30));
+    }
+
+    #[test]
+    fn a_long_look_is_followed_by_a_longer_rest() {
+        let mut schedule = Schedule::default();
+        schedule.looked(1, 1_000, Duration::from_nanos(100));
+        schedule.at(1, 1_500);
+        assert!(schedule.take_due(1_600).is_empty());
+        assert_eq!(schedule.take_due(2_000), [1]);
+    }
+}

@@ -1,0 +1,202 @@
+//! What a person reads: one screen, verdicts first.
+
+mod page;
+mod table;
+mod verdicts;
+
+pub use page::{Style, WIDTH};
+pub use verdicts::Label;
+
+use page::{Page, Tone};
+
+use super::model::{HandleCount, Process, Report};
+use super::units::{bytes, bytes_or, count, counted, plain, span_ms};
+
+/// Processes shown in full, and processes given one line each.
+const FULL: usize = 6;
+const BRIEF: usize = 8;
+
+/// The report as text.
+#[must_use]
+pub fn render(report: &Report, style: Style) -> String {
+    let mut page = Page::new(style);
+    let (mut full, mut brief): (Vec<&Process>, Vec<&Process>) =
+        report.processes.iter().partition(|p| !p.verdicts.is_empty() || !p.frameworks.is_empty());
+    full.sort_by_key(|p| std::cmp::Reverse(weight(p)));
+    if full.len() > FULL {
+        brief.splice(0..0, full.split_off(FULL));
+    }
+    for process in &full {
+        page.blank();
+        one(&mut page, process, report.options.grace_ms);
+    }
+    if !brief.is_empty() {
+        page.blank();
+    }
+    for process in brief.iter().take(BRIEF) {
+        page.line(&in_brief(process), Tone::Plain);
+    }
+    if brief.len() > BRIEF {
+        let rest = brief.len() - BRIEF;
+        page.line(&format!("and {}; the JSON report has them", counted(rest as u64, "more process")), Tone::Dim);
+    }
+    if report.processes.is_empty() {
+        page.line("no process was seen", Tone::Plain);
+    }
+    page.blank();
+    page.joined(&losses(report), Tone::Dim);
+    page.finish()
+}
+
+/// What is blamed decides the order; the bytes of reserves break ties.
+fn weight(process: &Process) -> (u64, u64) {
+    process.verdicts.iter().fold((0, 0), |(blamed, all), v| {
+        let bytes = if v.cause.is_reserve() { 0 } else { v.bytes };
+        (blamed.saturating_add(bytes), all.saturating_add(v.bytes))
+    })
+}
+
+fn one(page: &mut Page, process: &Process, grace_ms: u64) {
+    page.line(&headline(process), Tone::Bold);
+    verdicts::render(page, process);
+    if process.verdicts.is_empty() {
+        page.blank();
+        let nothing = if in_use(process) { "nothing outlived its boundary" } else { "nothing is held" };
+        page.paragraph("OK", Tone::Good, nothing);
+    }
+    for (i, released) in process.released.iter().rev().take(3).rev().enumerate() {
+        if i == 0 {
+            page.blank();
+        }
+        page.paragraph(if i == 0 { "given back" } else { "" }, Tone::Good, &released.summary);
+    }
+    for boundary in table::telling(process) {
+        table::render(page, boundary);
+        if let Some(note) = table::short_wait(boundary, grace_ms) {
+            page.line(&format!("  {note}"), Tone::Dim);
+        }
+    }
+    page.blank();
+    page.joined(&handles(process), Tone::Plain);
+}
+
+/// `train.py (pid 4711, TensorFlow 2.21.0): 4 sessions opened, 0 closed, in 41 s`
+fn headline(process: &Process) -> String {
+    let framework = match process.frameworks.iter().find(|f| f.name == "tensorflow").or(process.frameworks.first()) {
+        Some(f) => {
+            let name = if f.name == "tensorflow" { "TensorFlow" } else { &f.name };
+            format!(", {}{}", plain(name, 20), f.version.as_ref().map_or_else(String::new, |v| format!(" {}", plain(v, 20))))
+        }
+        None => String::new(),
+    };
+    let state = if process.exited_at.is_some() { "in" } else { "still running after" };
+    let doing = if process.frameworks.is_empty() {
+        "no TensorFlow library was mapped".to_owned()
+    } else if !called(process) {
+        "no TensorFlow call was seen".to_owned()
+    } else {
+        let s = &process.handles.sessions;
+        format!("{} opened, {} closed", counted(s.opened, "session"), count(s.closed))
+    };
+    let end = process.exit.as_deref().filter(|e| *e != "exit 0").map_or_else(String::new, |e| format!(" ({e})"));
+    let span = span_ms(process.seen_ms);
+    format!("{} (pid {}{framework}): {doing}, {state} {span}{end}", name(process), process.pid)
+}
+
+/// A process that is not worth a screen.
+fn in_brief(process: &Process) -> String {
+    let what = if process.frameworks.is_empty() {
+        "no TensorFlow library was mapped".to_owned()
+    } else if process.verdicts.is_empty() {
+        "nothing is held".to_owned()
+    } else {
+        verdicts::brief(process)
+    };
+    format!("{} (pid {}): {what}; {} resident at the end", name(process), process.pid, bytes_or(process.now.rss_bytes, "?"))
+}
+
+/// Whether anything of TensorFlow's was used.
+fn called(process: &Process) -> bool {
+    let h = &process.handles;
+    let opened = |c: &HandleCount| c.opened.unwrap_or(0) > 0;
+    h.sessions.opened > 0
+        || [&h.graphs, &h.contexts, &h.functions, &h.resources, &h.iterators, &h.servers].into_iter().any(opened)
+        || process.timeline.in_use.iter().any(|&n| n > 0)
+        || in_use(process)
+}
+
+fn in_use(process: &Process) -> bool {
+    let l = &process.now.layers;
+    [l.pool_chunk, l.pool_region, l.heap, l.device, l.pinned].into_iter().flatten().any(|n| n > 0)
+}
+
+/// The script, the module or the program: what a person calls this process.
+#[must_use]
+pub fn name(process: &Process) -> String {
+    let base = |text: &str| plain(text.rsplit('/').next().unwrap_or(text), 40);
+    let mut words = process.cmdline.iter();
+    let Some(program) = words.next().map(|p| base(p)) else { return plain(&process.comm, 40) };
+    if !program.starts_with("python") {
+        return program;
+    }
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "-m" => return words.next().map_or(program, |m| format!("python -m {}", plain(m, 40))),
+            "-c" => return "python -c".to_owned(),
+            "-W" | "-X" => {
+                words.next();
+            }
+            option if option.starts_with('-') => {}
+            script => return base(script),
+        }
+    }
+    program
+}
+
+fn handles(process: &Process) -> Vec<String> {
+    let h = &process.handles;
+    let mut parts = Vec::new();
+    let s = &h.sessions;
+    if s.opened > 0 {
+        parts.push(format!("sessions: {} opened, {} closed, {} deleted", count(s.opened), count(s.closed), count(s.deleted)));
+    }
+    for (name, c) in [
+        ("graphs", &h.graphs),
+        ("eager contexts", &h.contexts),
+        ("functions", &h.functions),
+        ("resources", &h.resources),
+        ("iterators", &h.iterators),
+        ("servers", &h.servers),
+    ] {
+        if let Some(opened) = c.opened.filter(|&n| n > 0) {
+            parts.push(format!("{name}: {} made, {} gone", count(opened), c.closed.map_or_else(|| "?".to_owned(), count)));
+        }
+    }
+    if parts.is_empty() {
+        parts.push(format!("{} resident at the end", bytes_or(process.now.rss_bytes, "?")));
+    }
+    parts
+}
+
+/// Losses whose unit is bytes; all others are counts.
+const BYTE_LOSSES: [&str; 1] = ["mapping_drift_bytes"];
+
+fn losses(report: &Report) -> Vec<String> {
+    let dropped = report.losses.get("events_dropped").copied().unwrap_or(0);
+    let mut parts = vec![format!("{} events, {} lost", count(report.events), count(dropped))];
+    for (kind, &n) in report.losses.iter().filter(|&(kind, &n)| n > 0 && kind != "events_dropped") {
+        let kind_text = plain(kind, 40).replace('_', " ");
+        parts.push(if BYTE_LOSSES.contains(&kind.as_str()) {
+            format!("{} {}", bytes(n), kind_text.trim_end_matches(" bytes"))
+        } else {
+            format!("{} {kind_text}", count(n))
+        });
+    }
+    if report.stacks.is_empty() {
+        parts.push("stacks not collected".to_owned());
+    }
+    if let Some(cost) = &report.cost {
+        parts.push(format!("tfmem used {} CPU, {}", span_ms(cost.cpu_ms), bytes(cost.peak_rss_bytes)));
+    }
+    parts
+}

@@ -1,0 +1,132 @@
+//! A boundary as a small table: layers before, after, and what survived.
+
+use std::collections::BTreeSet;
+
+use super::page::{Page, Tone};
+use crate::report::model::{Boundary, BoundaryKind, Layer, Process, Side};
+use crate::report::units::{bytes_or, counted, percent, percent_whole, span_ms};
+
+/// Layers as a person calls them, from the innermost outwards.
+const LAYERS: [(&str, Layer); 3] =
+    [("pool chunks in use", Layer::PoolChunk), ("pool regions", Layer::PoolRegion), ("heap in use", Layer::Heap)];
+
+/// The boundaries worth a table: the last close, and the end.
+pub fn telling(process: &Process) -> Vec<&Boundary> {
+    let last = |kinds: &[BoundaryKind]| process.boundaries.iter().rev().find(|b| kinds.contains(&b.kind));
+    let close = last(&[BoundaryKind::SessionClosed]).or_else(|| {
+        last(&[
+            BoundaryKind::SessionDeleted,
+            BoundaryKind::WorkerSessionDeleted,
+            BoundaryKind::ContextDeleted,
+            BoundaryKind::CachesCleared,
+            BoundaryKind::ServerStopped,
+        ])
+    });
+    let mark = last(&[BoundaryKind::Mark, BoundaryKind::Symbol]);
+    let end = last(&[BoundaryKind::ProcessExit, BoundaryKind::TraceEnd]);
+    [close, mark, end].into_iter().flatten().collect()
+}
+
+pub fn render(page: &mut Page, boundary: &Boundary) {
+    page.blank();
+    if is_end(boundary.kind) { ending(page, boundary) } else { closing(page, boundary) }
+}
+
+const fn is_end(kind: BoundaryKind) -> bool {
+    matches!(kind, BoundaryKind::ProcessExit | BoundaryKind::TraceEnd)
+}
+
+/// Before, after and survivors of a boundary that the process lived through.
+fn closing(page: &mut Page, b: &Boundary) {
+    row(page, &title(b), ["before", "after", "survivors"], "", Tone::Bold);
+    for (name, layer) in LAYERS {
+        let (before, after) = (bytes_in(&b.before, layer), bytes_in(&b.after, layer));
+        if before.unwrap_or(0) == 0 && after.unwrap_or(0) == 0 {
+            continue;
+        }
+        let survivors = if layer == Layer::PoolRegion { String::new() } else { bytes_or(Some(surviving(b, layer)), "") };
+        row(page, name, [&bytes_or(before, "?"), &bytes_or(after, "?"), &survivors], &note(b, layer), Tone::Plain);
+    }
+    let rss = [bytes_or(b.before.rss_bytes, "?"), bytes_or(b.after.rss_bytes, "?"), String::new()];
+    row(page, "resident (RSS)", [&rss[0], &rss[1], &rss[2]], &explained(&b.after), Tone::Plain);
+}
+
+/// What was there at the end, and how much of it was resident.
+fn ending(page: &mut Page, b: &Boundary) {
+    row(page, &title(b), ["held", "resident", ""], "", Tone::Bold);
+    for (name, layer) in LAYERS {
+        let held = bytes_in(&b.after, layer);
+        if held.unwrap_or(0) == 0 {
+            continue;
+        }
+        let bands = &b.after.bands;
+        let resident = match layer {
+            Layer::PoolChunk => bands.pool_in_use,
+            Layer::PoolRegion => bands.pool_in_use.zip(bands.pool_free).map(|(used, free)| used.saturating_add(free)),
+            _ => bands.heap_in_use,
+        };
+        row(page, name, [&bytes_or(held, "?"), &bytes_or(resident, "?"), ""], &note(b, layer), Tone::Plain);
+    }
+    row(page, "resident (RSS)", ["", &bytes_or(b.after.rss_bytes, "?"), ""], &explained(&b.after), Tone::Plain);
+}
+
+fn title(b: &Boundary) -> String {
+    match b.kind {
+        BoundaryKind::SessionClosed => "after the last close".to_owned(),
+        BoundaryKind::SessionDeleted | BoundaryKind::WorkerSessionDeleted => "after the last delete".to_owned(),
+        BoundaryKind::ContextDeleted => "after the context's end".to_owned(),
+        BoundaryKind::CachesCleared => "after clearing caches".to_owned(),
+        BoundaryKind::ServerStopped => "after the server's stop".to_owned(),
+        BoundaryKind::ProcessExit => "when the process ended".to_owned(),
+        BoundaryKind::TraceEnd => "when the trace ended".to_owned(),
+        BoundaryKind::Mark | BoundaryKind::Symbol => format!("after {}", crate::report::units::plain(&b.label, 20)),
+    }
+}
+
+fn row(page: &mut Page, name: &str, cells: [&str; 3], note: &str, tone: Tone) {
+    let [a, b, c] = cells;
+    page.line(&format!("  {name:<26} {a:>11} {b:>11} {c:>11}   {note}"), tone);
+}
+
+const fn bytes_in(side: &Side, layer: Layer) -> Option<u64> {
+    match layer {
+        Layer::PoolChunk => side.layers.pool_chunk,
+        Layer::PoolRegion => side.layers.pool_region,
+        _ => side.layers.heap,
+    }
+}
+
+fn surviving(b: &Boundary, layer: Layer) -> u64 {
+    b.survivors.iter().filter(|s| s.layer == layer).map(|s| s.bytes).sum()
+}
+
+/// What a person asks next: whose it is, or how much of it is free.
+fn note(b: &Boundary, layer: Layer) -> String {
+    if layer == Layer::PoolRegion {
+        let regions = b.after.layers.pool_region.unwrap_or(0);
+        let free = regions.saturating_sub(b.after.layers.pool_chunk.unwrap_or(0));
+        return percent_whole(free, regions).map_or_else(String::new, |p| format!("{p} free"));
+    }
+    let owners: BTreeSet<&str> =
+        b.survivors.iter().filter(|s| s.layer == layer).filter_map(|s| s.owner.as_deref()).collect();
+    match owners.len() {
+        0 => String::new(),
+        1 => owners.first().map_or_else(String::new, |o| (*o).to_owned()),
+        n => counted(n as u64, "session"),
+    }
+}
+
+fn explained(side: &Side) -> String {
+    match (side.rss_bytes, side.bands.unexplained) {
+        (Some(rss), Some(unexplained)) => percent(rss.saturating_sub(unexplained), rss)
+            .map_or_else(String::new, |p| format!("explained {p}, unexplained {}", bytes_or(Some(unexplained), ""))),
+        (Some(_), None) => "what it consists of was not read".to_owned(),
+        (None, _) => "not looked at in time".to_owned(),
+    }
+}
+
+/// How long was really waited, where that is less than asked for.
+pub fn short_wait(b: &Boundary, asked_ms: u64) -> Option<String> {
+    (!is_end(b.kind) && b.grace_ms < asked_ms)
+        .then(|| format!("\"after\" was taken {} after the close: the end came first", span_ms(b.grace_ms)))
+}

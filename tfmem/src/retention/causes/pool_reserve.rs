@@ -1,0 +1,83 @@
+//! The free part of a BFC pool. TensorFlow keeps a pool's regions for the life of the process, so this is no leak; the
+//! proof is that later work uses it again without growing it.
+
+use super::{Claimed, Rule};
+use crate::event::Addr;
+use crate::ledger::types::{Allocation, Pool};
+use crate::report::model::{Cause, Refs, Verdict};
+use crate::report::units::{bytes, counted, ordinal, plain};
+use crate::retention::pools::Use;
+use crate::retention::scene::Scene;
+
+pub(super) const RULE: Rule = Rule { cause: Cause::PoolReserve, claims, verdicts };
+
+/// Free memory is no allocation.
+const fn claims(_: &Scene, _: &Allocation) -> bool {
+    false
+}
+
+fn verdicts(scene: &Scene, _: &Claimed) -> Vec<Verdict> {
+    scene.process.pools.iter().filter_map(|(&addr, pool)| verdict(scene, addr, pool)).collect()
+}
+
+fn verdict(scene: &Scene, addr: Addr, pool: &Pool) -> Option<Verdict> {
+    // Chunks handed out before the trace are not known, so what such a pool has free is not known either.
+    if pool.seeded {
+        return None;
+    }
+    let used = Use::of(scene.process, addr, pool, scene.baselines.get(&addr));
+    let free = used.regions_bytes.saturating_sub(pool.in_use);
+    if free == 0 || free < scene.min_bytes {
+        return None;
+    }
+    let name = scene.pool_name(addr);
+    let regions = counted(used.regions, "region");
+    let mut evidence = vec![format!(
+        "{} in use, {} free in {regions}, largest free chunk {}",
+        bytes(pool.in_use),
+        bytes(free),
+        bytes(used.largest_free)
+    )];
+    evidence.push(reuse(scene, addr, &used));
+    Some(Verdict {
+        cause: Cause::PoolReserve,
+        bytes: free,
+        summary: format!(
+            "{} is free inside TensorFlow's pool \"{}\" ({regions}, largest free chunk {}).",
+            bytes(free),
+            plain(&name, 40),
+            bytes(used.largest_free)
+        ),
+        evidence,
+        gives_back: "nothing to do: only the end of the process gives it back; not a leak".to_owned(),
+        refs: Refs { pools: vec![name], ..Refs::default() },
+    })
+}
+
+/// Whether later work used the pool's memory again.
+fn reuse(scene: &Scene, addr: Addr, used: &Use) -> String {
+    let Some(baseline) = scene.baselines.get(&addr).filter(|_| used.handed_out_since > 0) else {
+        return "the pool is kept for the life of the process; nothing used it again yet, so reuse is not proved"
+            .to_owned();
+    };
+    let runs: Vec<u64> =
+        scene.process.sessions.iter().filter(|s| s.runs > 0 && s.opened >= baseline.at).map(|s| s.id).collect();
+    let before = scene.process.sessions.iter().filter(|s| s.runs > 0 && s.opened < baseline.at).count() as u64;
+    let who = match runs.len() as u64 {
+        0 => "later work".to_owned(),
+        1 => format!("the {} run", ordinal(before + 1)),
+        n => counted(n, "later session"),
+    };
+    if used.grown == 0 {
+        format!(
+            "the pool is kept for the life of the process; {who} used it again ({} handed out) and did not grow it",
+            bytes(used.handed_out_since)
+        )
+    } else {
+        format!(
+            "the pool is kept for the life of the process; {who} used it again ({} handed out) and grew it by {}",
+            bytes(used.handed_out_since),
+            bytes(used.grown)
+        )
+    }
+}

@@ -1,0 +1,68 @@
+//! Sessions that are open at the end hold their variables and constants: somebody forgot to close them.
+
+use super::words::{owners, places, sessions};
+use super::{Claimed, Rule};
+use crate::ledger::types::{Allocation, Session};
+use crate::report::model::{Cause, Verdict};
+use crate::report::units::{bytes, count, counted, plain, span_ms};
+use crate::retention::scene::{Scene, ended};
+
+pub(super) const RULE: Rule = Rule { cause: Cause::SessionOpen, claims, verdicts };
+
+/// Only at the end: at another session's close an open session does what it should.
+fn claims(scene: &Scene, a: &Allocation) -> bool {
+    scene.is_end() && a.owner.and_then(|id| scene.process.session(id)).is_some_and(is_open)
+}
+
+fn is_open(session: &Session) -> bool {
+    ended(session).is_none()
+}
+
+fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
+    if claimed.bytes == 0 {
+        return Vec::new();
+    }
+    let holders = owners(claimed);
+    let held: Vec<&Session> = holders.iter().filter_map(|&id| scene.process.session(id)).collect();
+    let oldest = held.iter().map(|s| s.opened).min().unwrap_or(scene.after);
+    let summary = format!(
+        "{} is held by {} that nobody closed (oldest {}).",
+        bytes(claimed.bytes),
+        counted(holders.len() as u64, "session"),
+        span_ms(scene.after.saturating_sub(oldest) / 1_000_000),
+    );
+    let mut evidence = places(scene, claimed);
+    let all = &scene.process.sessions;
+    let closed = all.iter().filter(|s| !is_open(s)).count();
+    evidence.push(format!(
+        "{} opened, {} closed; memory is held by {}",
+        counted(all.len() as u64, "session"),
+        count(closed as u64),
+        sessions(&holders)
+    ));
+    let models: Vec<String> =
+        held.iter().filter_map(|s| s.saved_model.as_deref()).take(3).map(|m| plain(m, 80)).collect();
+    if !models.is_empty() {
+        evidence.push(format!("loaded from {}", models.join(", ")));
+    }
+    vec![Verdict {
+        cause: Cause::SessionOpen,
+        bytes: claimed.bytes,
+        summary,
+        evidence,
+        gives_back: gives_back(&held).to_owned(),
+        refs: claimed.refs(),
+    }]
+}
+
+/// Each way to open a session has its own way to close it.
+fn gives_back(held: &[&Session]) -> &'static str {
+    if !held.is_empty() && held.iter().all(|s| s.saved_model.is_some()) {
+        "unload them: close the session that loaded the model (`TF_CloseSession` and `TF_DeleteSession` in C; \
+         `SavedModelBundle.close()` in Java; `sess.close()` in Python)"
+    } else if !held.is_empty() && held.iter().all(|s| s.handle == 0) {
+        "close them: call `Session::Close()` and delete the session object (opened through C++)"
+    } else {
+        "close them: `sess.close()`, or `with tf.compat.v1.Session() as sess:` around their use"
+    }
+}

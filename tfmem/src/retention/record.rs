@@ -1,0 +1,171 @@
+//! What the stage keeps of a boundary, from the call that closes to the row in the report. Times stay in ns here:
+//! where the boot clock lies on the wall clock is known only when the report is made.
+
+use std::sync::Arc;
+
+use crate::event::{Addr, Snapshot};
+use crate::ledger::types::{BlockLayer, SessionId, Totals};
+use crate::report::model::{Bands, BoundaryKind, Layers, Pool, Survivor, Verdict};
+
+/// The process on one side of a boundary.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Side {
+    pub observed: Option<u64>,
+    pub rss: Option<u64>,
+    pub layers: Layers,
+    pub bands: Bands,
+}
+
+impl Side {
+    pub const fn of(layers: Layers) -> Self {
+        let bands = Bands {
+            pool_in_use: None,
+            pool_free: None,
+            heap_in_use: None,
+            heap_free: None,
+            mappings_other: None,
+            files: None,
+            unexplained: None,
+        };
+        Self { observed: None, rss: None, layers, bands }
+    }
+
+    pub const fn see(&mut self, look: &Look) {
+        self.observed = Some(look.at);
+        self.rss = Some(look.rss);
+        self.bands = look.bands;
+    }
+}
+
+/// An observation with what the ledger made of it at that moment.
+#[derive(Clone, Debug)]
+pub(super) struct Look {
+    pub at: u64,
+    pub rss: u64,
+    pub bands: Bands,
+    /// Pool, resident bytes of its regions, and of their free part.
+    pub pools: Vec<(Addr, u64, u64)>,
+    pub snapshot: Arc<Snapshot>,
+}
+
+/// A block as the closing call found it: born and bytes tell it from a later one at its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Block {
+    pub layer: BlockLayer,
+    pub addr: Addr,
+    pub born: u64,
+    pub bytes: u64,
+}
+
+/// What a boundary is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    Session(SessionId),
+    Context(Addr),
+    Process,
+}
+
+/// A boundary whose closing call is under way, or whose grace time runs.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub kind: BoundaryKind,
+    pub subject: Subject,
+    pub opened: u64,
+    /// When the closing call began.
+    pub began: u64,
+    /// When it returned, and when the survivors are due; 0 while it is under way.
+    pub at: u64,
+    pub due: u64,
+    pub before: Side,
+    /// What the closing call may give back; taken once, when it is settled what it did.
+    pub blocks: Vec<Block>,
+    pub given_back: Option<u64>,
+}
+
+/// A survivor row with the ranges its resident bytes are looked up for.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub survivor: Survivor,
+    pub ranges: Vec<(Addr, u64)>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct PoolRow {
+    pub addr: Addr,
+    pub pool: Pool,
+}
+
+/// A descendant that was still alive a grace time after the process ended.
+#[derive(Clone, Debug)]
+pub(super) struct Leftover {
+    pub pid: u32,
+    pub name: String,
+    /// When its resident bytes were read, and what they were.
+    pub seen: Option<(u64, u64)>,
+}
+
+/// A boundary whose survivors are known.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    pub id: u64,
+    pub kind: BoundaryKind,
+    pub subject: Subject,
+    pub opened: u64,
+    pub at: u64,
+    /// When the survivors were taken.
+    pub after: u64,
+    pub before: Side,
+    pub after_side: Side,
+    pub pools: Vec<PoolRow>,
+    pub rows: Vec<Row>,
+    pub verdicts: Vec<Verdict>,
+    pub given_back: u64,
+    pub leftovers: Vec<Leftover>,
+    /// No observation has filled in resident bytes yet.
+    pub awaits_look: bool,
+}
+
+impl Record {
+    /// Fills in what an observation says of resident bytes.
+    pub fn see(&mut self, look: &Look) {
+        self.awaits_look = false;
+        self.after_side.see(look);
+        if matches!(self.subject, Subject::Process) {
+            self.before = self.after_side;
+        }
+        for row in &mut self.pools {
+            if let Some(&(_, resident, free)) = look.pools.iter().find(|(addr, ..)| *addr == row.addr) {
+                row.pool.resident_bytes = Some(resident);
+                row.pool.free_resident_bytes = Some(free);
+            }
+        }
+        let Some(resident) = look.snapshot.resident.as_deref() else { return };
+        for row in &mut self.rows {
+            let bytes = row.ranges.iter().map(|&(start, len)| super::residency::resident_in(resident, start, len)).sum();
+            row.survivor.resident_bytes = Some(bytes);
+            row.ranges = Vec::new();
+        }
+    }
+
+    /// No observation will come any more: the ranges are of no use.
+    pub fn give_up_look(&mut self) {
+        self.awaits_look = false;
+        for row in &mut self.rows {
+            row.ranges = Vec::new();
+        }
+    }
+}
+
+/// Sums of the ledger as layers. `watched`: TensorFlow's probes are in the process; without them nobody looked.
+pub(super) fn layers(totals: &Totals, watched: bool) -> Layers {
+    let seen = |bytes: u64| (watched || bytes > 0).then_some(bytes);
+    Layers {
+        device: None,
+        pinned: None,
+        managed: None,
+        pool_region: seen(totals.region_bytes),
+        pool_chunk: seen(totals.chunk_bytes),
+        mapping: (totals.mapping_bytes > 0).then_some(totals.mapping_bytes),
+        heap: seen(totals.heap_bytes),
+    }
+}

@@ -1,0 +1,200 @@
+//! One record of the ring buffer → one event. The record is viewed in place, never copied as a whole.
+
+use std::sync::Arc;
+
+use tfmem_common::{
+    config::FileId,
+    wire::{self, Header, kind, memory},
+};
+use thiserror::Error;
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+use crate::{
+    catalogue,
+    event::{Addr, Body, Event, Origin},
+};
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum DecodeError {
+    #[error("record of {len} bytes is too short for kind {kind}")]
+    Short { kind: u16, len: usize },
+    #[error("unknown record kind {0}")]
+    Kind(u16),
+    #[error("record of version {0}, this build reads {ours}", ours = wire::VERSION)]
+    Version(u16),
+    #[error("call number {0} is not in the catalogue")]
+    Call(u32),
+    #[error("memory call {0} is not known")]
+    Memory(u32),
+}
+
+/// What a record says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record {
+    Event(Event),
+    /// A process stands still until the loader has judged a file. Not part of the ledger's world.
+    Hold(Hold),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    pub pid: u32,
+    pub tid: u32,
+    /// Start of the mapping, 0: the whole image is new (exec).
+    pub start: Addr,
+    /// The file as the kernel knows it; zero when the kernel's layout is not known.
+    pub file: FileId,
+}
+
+/// # Errors
+/// A record that does not have the shape its kind promises. The caller counts it.
+pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
+    let header: &Header = view(0, bytes)?;
+    if header.version != wire::VERSION {
+        return Err(DecodeError::Version(header.version));
+    }
+    let body = match header.kind {
+        kind::CHUNK => chunk(view(kind::CHUNK, bytes)?),
+        kind::HEAP_ALLOC => heap_alloc(view(kind::HEAP_ALLOC, bytes)?),
+        kind::HEAP_FREE => Body::HeapFree { addr: view::<wire::HeapFree>(kind::HEAP_FREE, bytes)?.address },
+        kind::ENTER => enter(view(kind::ENTER, bytes)?, None)?,
+        kind::ENTER_TEXT => {
+            let record: &wire::EnterText = view(kind::ENTER_TEXT, bytes)?;
+            enter(&record.enter, text(&record.text, record.text_len))?
+        }
+        kind::LEAVE => leave(view(kind::LEAVE, bytes)?)?,
+        kind::MEMORY => memory_call(view(kind::MEMORY, bytes)?)?,
+        kind::FORK => {
+            let record: &wire::Fork = view(kind::FORK, bytes)?;
+            Body::Fork { child: record.child, shares_memory: record.shares_memory != 0 }
+        }
+        kind::EXEC => Body::Exec,
+        kind::EXIT => Body::ThreadExit,
+        kind::NAME => {
+            let record: &wire::Name = view(kind::NAME, bytes)?;
+            Body::OpName { op: record.hash, name: text(&record.text, record.len).unwrap_or_else(|| Arc::from("")) }
+        }
+        kind::HOLD => return Ok(Record::Hold(hold(view(kind::HOLD, bytes)?))),
+        other => return Err(DecodeError::Kind(other)),
+    };
+    Ok(Record::Event(Event { at: header.at, pid: header.pid, tid: header.tid, body }))
+}
+
+/// The bytes as a record. The ring buffer aligns records to 8 bytes; a slice that is not aligned is refused as short.
+fn view<T: FromBytes + KnownLayout + Immutable>(kind: u16, bytes: &[u8]) -> Result<&T, DecodeError> {
+    T::ref_from_prefix(bytes).map(|(record, _)| record).map_err(|_| DecodeError::Short { kind, len: bytes.len() })
+}
+
+fn chunk(record: &wire::Chunk) -> Body {
+    if record.taken == 0 {
+        return Body::ChunkFree { pool: record.pool, addr: record.chunk };
+    }
+    Body::ChunkAlloc {
+        pool: record.pool,
+        addr: record.chunk,
+        requested: record.requested,
+        bytes: record.allocated,
+        origin: origin(&record.origin),
+    }
+}
+
+fn heap_alloc(record: &wire::HeapAlloc) -> Body {
+    Body::HeapAlloc { addr: record.address, bytes: record.bytes, origin: origin(&record.origin) }
+}
+
+const fn origin(record: &wire::Origin) -> Origin {
+    Origin { op: record.op, step: record.step, region: record.region, dtype: record.dtype }
+}
+
+fn enter(record: &wire::Enter, text: Option<Arc<str>>) -> Result<Body, DecodeError> {
+    let call = catalogue::call(record.call).ok_or(DecodeError::Call(record.call))?;
+    Ok(Body::Enter { call, args: record.args, text })
+}
+
+fn leave(record: &wire::Leave) -> Result<Body, DecodeError> {
+    let call = catalogue::call(record.call).ok_or(DecodeError::Call(record.call))?;
+    Ok(Body::Leave { call, ret: record.ret })
+}
+
+fn memory_call(record: &wire::Memory) -> Result<Body, DecodeError> {
+    let (start, len) = (record.start, record.len);
+    Ok(match record.call {
+        memory::MMAP => Body::Map {
+            start,
+            len: page_up(len),
+            prot: record.prot,
+            flags: record.flags as u32,
+            file: record.fd >= 0,
+        },
+        memory::MUNMAP => Body::Unmap { start, len: page_up(len) },
+        memory::MREMAP => Body::Remap {
+            old_start: record.old_start,
+            old_len: page_up(record.old_len),
+            start,
+            len: page_up(len),
+            keep_old: record.flags & libc::MREMAP_DONTUNMAP as u64 != 0,
+        },
+        memory::BRK => Body::Brk { end: start },
+        memory::MADVISE => Body::Advise { start, len, advice: record.flags as i32 },
+        other => return Err(DecodeError::Memory(other)),
+    })
+}
+
+/// The kernel maps whole pages whatever length it is given.
+const fn page_up(len: u64) -> u64 {
+    len.saturating_add(4095) & !4095
+}
+
+fn hold(record: &wire::Hold) -> Hold {
+    Hold {
+        pid: record.header.pid,
+        tid: record.header.tid,
+        start: record.start,
+        file: FileId { ino: record.ino, dev: record.dev, _pad: 0 },
+    }
+}
+
+/// The first `len` bytes as text; `None` when there are none. Bytes that are no UTF-8 are shown as �.
+fn text(bytes: &[u8], len: u32) -> Option<Arc<str>> {
+    let bytes = bytes.get(..len as usize)?;
+    (!bytes.is_empty()).then(|| Arc::from(String::from_utf8_lossy(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::IntoBytes as _;
+
+    use super::*;
+
+    fn header(kind: u16) -> Header {
+        Header { kind, version: wire::VERSION, _pad: 0, at: 7, pid: 1, tid: 2 }
+    }
+
+    fn free(kind: u16) -> wire::HeapFree {
+        wire::HeapFree { header: header(kind), address: 0x1000 }
+    }
+
+    #[test]
+    fn a_free_decodes_in_place() {
+        let decoded = decode(free(kind::HEAP_FREE).as_bytes());
+        let event = Event { at: 7, pid: 1, tid: 2, body: Body::HeapFree { addr: 0x1000 } };
+        assert_eq!(decoded, Ok(Record::Event(event)));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error_never_a_panic() {
+        assert_eq!(decode(free(99).as_bytes()), Err(DecodeError::Kind(99)));
+        assert!(matches!(decode(free(kind::CHUNK).as_bytes()), Err(DecodeError::Short { .. })));
+        assert!(matches!(decode(&[0; 3]), Err(DecodeError::Short { .. })));
+        let mut old = free(kind::HEAP_FREE);
+        old.header.version = 0;
+        assert_eq!(decode(old.as_bytes()), Err(DecodeError::Version(0)));
+    }
+
+    #[test]
+    fn lengths_are_whole_pages_and_cannot_overflow() {
+        assert_eq!(page_up(1), 4096);
+        assert_eq!(page_up(4096), 4096);
+        assert_eq!(page_up(u64::MAX), u64::MAX & !4095);
+    }
+}

@@ -1,0 +1,80 @@
+//! Who a process is, from `/proc/PID`.
+
+use std::{fs, io};
+
+use crate::event::ProcessInfo;
+
+/// # Errors
+/// When the process is gone or may not be read.
+pub fn read(pid: u32, attached: bool) -> io::Result<ProcessInfo> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (comm, ppid, start_ticks) =
+        parse_stat(&stat).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat: not understood")))?;
+    Ok(ProcessInfo {
+        ppid,
+        comm,
+        cmdline: cmdline(pid),
+        exe: fs::read_link(format!("/proc/{pid}/exe")).map_or_else(|_| String::new(), |exe| exe.display().to_string()),
+        started_at: start_ticks.saturating_mul(1_000_000_000 / ticks_per_second()),
+        cgroup: cgroup(pid),
+        attached,
+    })
+}
+
+/// State letter of `/proc/PID/stat`; `None` when the process is gone.
+#[must_use]
+pub fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Name, parent, start (clock ticks since boot). The name may hold anything, parentheses too: it ends at the last one.
+fn parse_stat(stat: &str) -> Option<(String, u32, u64)> {
+    let (head, tail) = stat.rsplit_once(')')?;
+    let comm = head.split_once('(')?.1.to_owned();
+    let fields: Vec<&str> = tail.split_whitespace().collect();
+    // proc(5): fields after the name start with number 3 (state); 4 is ppid, 22 is starttime.
+    Some((comm, fields.get(1)?.parse().ok()?, fields.get(19)?.parse().ok()?))
+}
+
+fn cmdline(pid: u32) -> Vec<String> {
+    let raw = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let raw = raw.strip_suffix(b"\0").unwrap_or(&raw);
+    if raw.is_empty() {
+        return Vec::new();
+    }
+    raw.split(|&byte| byte == 0).map(|arg| String::from_utf8_lossy(arg).into_owned()).collect()
+}
+
+fn cgroup(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    // The unified hierarchy's line is `0::PATH`.
+    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    (path != "/").then(|| path.to_owned())
+}
+
+fn ticks_per_second() -> u64 {
+    // USER_HZ is 100 on every x86-64 and arm64 kernel; sysconf tells all the same.
+    match nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK) {
+        Ok(Some(ticks)) if ticks > 0 => ticks as u64,
+        _ => 100,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_name_does_not_confuse_the_fields() {
+        let stat = "12 (a) R 1 (b)) S 7 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0";
+        assert_eq!(parse_stat(stat), Some(("a) R 1 (b)".to_owned(), 7, 4242)));
+    }
+
+    #[test]
+    fn our_own_process() {
+        let info = read(std::process::id(), false).unwrap();
+        assert!(!info.cmdline.is_empty());
+        assert!(info.started_at > 0);
+    }
+}

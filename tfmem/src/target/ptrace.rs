@@ -1,0 +1,131 @@
+//! The few ptrace requests that the warden needs, with raw signal numbers: wrappers elsewhere know no real-time
+//! signals, and a program may use them.
+
+use std::{io, ptr};
+
+use crate::event::ExitStatus;
+
+/// What `waitpid` says of a seized process or a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Ended(ExitStatus),
+    /// `PTRACE_EVENT_EXIT`: at its end, memory still there.
+    Exiting,
+    /// Stopped as a whole by a stop signal.
+    GroupStop,
+    /// Another ptrace stop (after a continue, a seizing).
+    Trap,
+    /// About to receive this signal.
+    Signal(i32),
+}
+
+/// Who sent the signal that is about to be delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// `SI_KERNEL`: such as the stop signal of our BPF program.
+    Kernel,
+    Ourselves,
+    Other,
+}
+
+/// Follows a process without stopping it. Its end will stop it for us, with all memory in place.
+///
+/// # Errors
+/// `EPERM` when somebody else traces it, `ESRCH` when it is gone.
+pub fn seize(pid: u32) -> io::Result<()> {
+    request(libc::PTRACE_SEIZE, pid, libc::PTRACE_O_TRACEEXIT as usize)
+}
+
+/// Lets a stopped process run, delivering `signal` (0: none).
+pub fn go_on(pid: u32, signal: i32) {
+    // It may have been killed meanwhile: its end will be seen.
+    let _ = request(libc::PTRACE_CONT, pid, signal as usize);
+}
+
+/// Leaves a process in its group stop, but hears of its end.
+pub fn listen(pid: u32) {
+    let _ = request(libc::PTRACE_LISTEN, pid, 0);
+}
+
+pub fn signal(pid: u32, signal: i32) {
+    // SAFETY: no memory is involved.
+    unsafe { libc::kill(pid as libc::pid_t, signal) };
+}
+
+/// Who sent the signal at whose delivery `pid` is stopped.
+#[must_use]
+pub fn sender(pid: u32) -> Option<Sender> {
+    // SAFETY: all-zero is a valid siginfo.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel fills the structure that we own.
+    let result = unsafe {
+        libc::ptrace(libc::PTRACE_GETSIGINFO, pid as libc::pid_t, ptr::null_mut::<libc::c_void>(), &raw mut info)
+    };
+    if result != 0 {
+        return None;
+    }
+    // SAFETY: `si_pid` is read only for signals sent by kill, which carry it.
+    let from_us = info.si_code == libc::SI_USER && unsafe { info.si_pid() } as u32 == std::process::id();
+    Some(match info.si_code {
+        SI_KERNEL => Sender::Kernel,
+        _ if from_us => Sender::Ourselves,
+        _ => Sender::Other,
+    })
+}
+
+/// `asm-generic/siginfo.h`: sent by the kernel itself, from somewhere.
+const SI_KERNEL: i32 = 0x80;
+
+/// The next state change of a seized process or child, if one is waiting.
+#[must_use]
+pub fn wait_any() -> Option<(u32, Status)> {
+    let mut status = 0;
+    // SAFETY: the kernel fills the integer that we own.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::WNOHANG) };
+    (pid > 0).then(|| (pid as u32, status_of(status)))
+}
+
+fn status_of(status: i32) -> Status {
+    if libc::WIFEXITED(status) {
+        return Status::Ended(ExitStatus::Code(libc::WEXITSTATUS(status)));
+    }
+    if libc::WIFSIGNALED(status) {
+        return Status::Ended(ExitStatus::Signal(libc::WTERMSIG(status)));
+    }
+    let signal = libc::WSTOPSIG(status);
+    match status >> 16 {
+        0 => Status::Signal(signal),
+        libc::PTRACE_EVENT_EXIT => Status::Exiting,
+        libc::PTRACE_EVENT_STOP if is_stop(signal) => Status::GroupStop,
+        _ => Status::Trap,
+    }
+}
+
+const fn is_stop(signal: i32) -> bool {
+    matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
+}
+
+fn request(request: libc::c_uint, pid: u32, data: usize) -> io::Result<()> {
+    // SAFETY: none of the requests above uses `addr`, and `data` is a number.
+    let result = unsafe {
+        libc::ptrace(request, pid as libc::pid_t, ptr::null_mut::<libc::c_void>(), data as *mut libc::c_void)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_as_the_kernel_encodes_them() {
+        let stopped = |signal: i32, event: i32| (event << 16) | (signal << 8) | 0x7f;
+        assert_eq!(status_of(3 << 8), Status::Ended(ExitStatus::Code(3)));
+        assert_eq!(status_of(9), Status::Ended(ExitStatus::Signal(9)));
+        assert_eq!(status_of(stopped(libc::SIGTRAP, libc::PTRACE_EVENT_EXIT)), Status::Exiting);
+        assert_eq!(status_of(stopped(libc::SIGSTOP, libc::PTRACE_EVENT_STOP)), Status::GroupStop);
+        assert_eq!(status_of(stopped(libc::SIGTRAP, libc::PTRACE_EVENT_STOP)), Status::Trap);
+        // A real-time signal, which other wrappers refuse to name.
+        assert_eq!(status_of(stopped(34, 0)), Status::Signal(34));
+    }
+}
