@@ -32,6 +32,7 @@ pub fn run(args: &Args) -> Result<()> {
         summary.step("lints of the BPF programs", bpf_lints()?)?;
     }
     summary.step("unit tests", unit_tests(args)?)?;
+    summary.step("build", build::cargo(true)?)?;
     summary.step("integration tests", integration_tests(args)?)?;
     summary.print();
     if summary.ran() == 0 {
@@ -71,7 +72,6 @@ fn integration_tests(args: &Args) -> Result<Program> {
     if !is_root() {
         println!("not root: tests that trace something will be skipped");
     }
-    build::build(true)?;
     let runner = runner(&["--package", "tfmem-tests", "--test", "suite"], args, &["--test-threads=1"])?;
     Ok(runner.env("TFMEM_BIN", workspace::binary(true)?))
 }
