@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::workspace;
+use crate::{process::Program, workspace};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -18,9 +18,10 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 pub fn build(release: bool) -> Result<()> {
-    let mut cargo = workspace::cargo(&["build", "--package", "tfmem"])?;
-    if release {
-        cargo = cargo.arg("--release");
-    }
-    cargo.run()
+    cargo(release)?.run()
+}
+
+pub fn cargo(release: bool) -> Result<Program> {
+    let cargo = workspace::cargo(&["build", "--package", "tfmem"])?;
+    Ok(if release { cargo.arg("--release") } else { cargo })
 }

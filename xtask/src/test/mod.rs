@@ -31,9 +31,9 @@ pub fn run(args: &Args) -> Result<()> {
         summary.step("lints", lints()?)?;
         summary.step("lints of the BPF programs", bpf_lints()?)?;
     }
-    summary.tests("unit tests", unit_tests(args)?)?;
-    integration_tests(args, &mut summary)?;
-
+    summary.step("unit tests", unit_tests(args)?)?;
+    summary.step("build", build::cargo(true)?)?;
+    summary.step("integration tests", integration_tests(args)?)?;
     summary.print();
     if summary.ran() == 0 {
         bail!("no test matches {}", args.filter.as_deref().unwrap_or("anything"));
@@ -64,28 +64,20 @@ fn bpf_lints() -> Result<Program> {
 }
 
 fn unit_tests(args: &Args) -> Result<Program> {
-    let cargo = workspace::cargo(&["test", "--workspace", "--exclude", "tfmem-ebpf", "--exclude", "tfmem-tests"])?;
-    Ok(with_options(cargo, args))
+    runner(&["--workspace", "--exclude", "tfmem-ebpf", "--exclude", "tfmem-tests"], args, &[])
 }
 
 /// Real programs under the real tracer: optimised, as it is shipped, and one at a time, since they measure memory.
-fn integration_tests(args: &Args, summary: &mut Summary) -> Result<()> {
+fn integration_tests(args: &Args) -> Result<Program> {
     if !is_root() {
         println!("not root: tests that trace something will be skipped");
     }
-    build::build(true)?;
-    let cargo = with_options(workspace::cargo(&["test", "--package", "tfmem-tests", "--test", "suite"])?, args)
-        .env("TFMEM_BIN", workspace::binary(true)?);
-    let cargo = if args.filter.is_some() { cargo } else { cargo.arg("--") };
-    summary.tests("integration tests", cargo.arg("--test-threads=1"))
+    let runner = runner(&["--package", "tfmem-tests", "--test", "suite"], args, &["--test-threads=1"])?;
+    Ok(runner.env("TFMEM_BIN", workspace::binary(true)?))
 }
 
-fn with_options(mut cargo: Program, args: &Args) -> Program {
-    if args.full {
-        cargo = cargo.env("TFMEM_LONG", "1");
-    }
-    match &args.filter {
-        Some(filter) => cargo.arg("--").arg(filter),
-        None => cargo,
-    }
+fn runner(what: &[&str], args: &Args, options: &[&str]) -> Result<Program> {
+    // One failure must not hide the next.
+    let cargo = workspace::cargo(&["test", "--no-fail-fast"])?.args(what).arg("--").args(options).args(&args.filter);
+    Ok(if args.full { cargo.env("TFMEM_LONG", "1") } else { cargo })
 }

@@ -27,13 +27,8 @@ struct Counts {
 }
 
 impl Summary {
-    /// A check that passes or fails as a whole.
+    /// Runs one step; the counts and skips of a test runner are added up on the way.
     pub fn step(&mut self, name: &'static str, program: Program) -> Result<()> {
-        self.tests(name, program)
-    }
-
-    /// A test runner: its counts are added up.
-    pub fn tests(&mut self, name: &'static str, program: Program) -> Result<()> {
         println!("\n==> {name}: {program}");
         let start = Instant::now();
         let status = program.watch(|line| {

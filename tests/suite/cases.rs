@@ -1,0 +1,191 @@
+//! Public complaints, made small (`tests/cases`): what the report says about each, on each TensorFlow version.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use tfmem::report::model::{Boundary, BoundaryKind, Cause, Layer, Process};
+use tfmem_tests::{
+    look::{self, MIB},
+    machine::{self, Environment},
+    trace::{Trace, Traced},
+};
+
+/// Each case once for each required environment, so that a failure names both.
+macro_rules! on_each_tensorflow {
+    ($($case:ident),+ $(,)?) => {
+        mod tf_2_15_1 {
+            $(#[test]
+            fn $case() -> anyhow::Result<()> {
+                super::required(stringify!($case), "tf-2.15.1", super::$case)
+            })+
+        }
+        mod tf_2_21_0 {
+            $(#[test]
+            fn $case() -> anyhow::Result<()> {
+                super::required(stringify!($case), "tf-2.21.0", super::$case)
+            })+
+        }
+        const ALL: &[(&str, fn(&Path) -> Result<()>)] = &[$((stringify!($case), $case)),+];
+    };
+}
+
+on_each_tensorflow!(
+    unclosed_sessions_with_onednn,
+    unclosed_sessions_without_onednn,
+    sessions_closed_in_the_end_with_onednn,
+    sessions_closed_in_the_end_without_onednn,
+    closed_sessions,
+    pool_kept_after_close,
+    mkl_pool_kept_after_close,
+);
+
+fn required(test: &str, environment: &str, case: fn(&Path) -> Result<()>) -> Result<()> {
+    if machine::can_trace(test) { case(&machine::required_python(environment)?) } else { Ok(()) }
+}
+
+/// `--full`: the same on more versions of TensorFlow and Python.
+#[test]
+fn more_versions() -> Result<()> {
+    const NAME: &str = "more_versions";
+    if !machine::long() {
+        machine::skip_optional(NAME, "only with --full");
+        return Ok(());
+    }
+    if !machine::can_trace(NAME) {
+        return Ok(());
+    }
+    for environment in machine::EXTRA_ENVIRONMENTS {
+        match machine::python(environment) {
+            Some(python) => all_cases(environment, &python)?,
+            None => machine::skip_optional(NAME, &format!("{} is not installed", environment.name)),
+        }
+    }
+    Ok(())
+}
+
+fn all_cases(environment: &Environment, python: &Path) -> Result<()> {
+    use anyhow::Context as _;
+    ALL.iter().try_for_each(|(name, case)| case(python).with_context(|| format!("{name} on {}", environment.name)))
+}
+
+fn trace(python: &Path, script: &str, env: &[(&str, &str)]) -> Result<Traced> {
+    let trace = env.iter().fold(Trace::new()?, |trace, (name, value)| trace.env(name, value));
+    trace.env("TF_CPP_MIN_LOG_LEVEL", "3").run([python, &machine::file(script)])
+}
+
+const UNCLOSED: &str = "cases/01_unclosed_tf1_session.py";
+
+fn unclosed_sessions_with_onednn(python: &Path) -> Result<()> {
+    let traced = trace(python, UNCLOSED, &[("STOP_AT", "training_end"), ("TF_ENABLE_ONEDNN_OPTS", "1")])?;
+    check_unclosed(&traced, Layer::PoolChunk)
+}
+
+fn unclosed_sessions_without_onednn(python: &Path) -> Result<()> {
+    let traced = trace(python, UNCLOSED, &[("STOP_AT", "training_end"), ("TF_ENABLE_ONEDNN_OPTS", "0")])?;
+    check_unclosed(&traced, Layer::Heap)
+}
+
+/// Four sessions of 64 MiB each, and the process ends without closing one.
+fn check_unclosed(traced: &Traced, layer: Layer) -> Result<()> {
+    let process = look::tensorflow_process(&traced.report)?;
+    let sessions = &process.handles.sessions;
+    ensure!((sessions.opened, sessions.closed, sessions.deleted) == (4, 0, 0), "sessions: {sessions:?}");
+    ensure!(sessions.open.len() == 4, "open: {:?}", sessions.open);
+    for session in &sessions.open {
+        look::ensure_near("one session", session.bytes, 64 * MIB)?;
+    }
+    let kinds: Vec<_> = process.boundaries.iter().map(|boundary| boundary.kind).collect();
+    ensure!(kinds == [BoundaryKind::ProcessExit], "boundaries: {kinds:?}");
+
+    let exit = look::exit(process)?;
+    for verdicts in [&exit.verdicts, &process.verdicts] {
+        let top = look::top(verdicts)?;
+        ensure!(top.cause == Cause::SessionOpen, "the verdict with most bytes: {top:?}");
+        look::ensure_near("session_open", top.bytes, 256 * MIB)?;
+        ensure!(top.summary.contains("4 sessions"), "summary: {}", top.summary);
+        ensure!(!top.evidence.is_empty() && !top.gives_back.is_empty(), "no evidence or no advice: {top:?}");
+    }
+    check_survivors(traced, exit, layer)
+}
+
+/// The verdict's survivors are the variable `w`, in the layer where it lives, made in `open_job`.
+fn check_survivors(traced: &Traced, exit: &Boundary, layer: Layer) -> Result<()> {
+    let top = look::top(&exit.verdicts)?;
+    let survivors = top.refs.survivors.iter().map(|&index| &exit.survivors[index]);
+    let named: Vec<_> = survivors
+        .filter(|survivor| survivor.cause == Cause::SessionOpen && survivor.layer == layer)
+        .filter(|survivor| survivor.place.variable.as_deref() == Some("w"))
+        .collect();
+    look::ensure_near("variable w", named.iter().map(|survivor| survivor.bytes).sum(), 256 * MIB)?;
+    // A trace without stacks (`--stacks off`, or none to be had) has no place in Python to name.
+    if !traced.report.stacks.is_empty() {
+        let place = named.iter().filter_map(|survivor| survivor.place.python.as_deref()).collect::<Vec<_>>();
+        ensure!(place.iter().any(|place| place.contains("open_job")), "places in Python: {place:?}");
+    }
+    Ok(())
+}
+
+fn sessions_closed_in_the_end_with_onednn(python: &Path) -> Result<()> {
+    check_closed_in_the_end(&trace(python, UNCLOSED, &[("TF_ENABLE_ONEDNN_OPTS", "1")])?)
+}
+
+fn sessions_closed_in_the_end_without_onednn(python: &Path) -> Result<()> {
+    check_closed_in_the_end(&trace(python, UNCLOSED, &[("TF_ENABLE_ONEDNN_OPTS", "0")])?)
+}
+
+/// The same sessions, closed before the end: the report says what that freed and blames nothing that is gone.
+fn check_closed_in_the_end(traced: &Traced) -> Result<()> {
+    let process = look::tensorflow_process(&traced.report)?;
+    check_all_closed(process)?;
+    let released = process.released.iter().map(|released| released.bytes).sum();
+    look::ensure_near("released by the closes", released, 256 * MIB)
+}
+
+/// The control: sessions in a `with`. Nothing at all to complain about.
+fn closed_sessions(python: &Path) -> Result<()> {
+    let traced = trace(python, "programs/closed_sessions.py", &[])?;
+    check_all_closed(look::tensorflow_process(&traced.report)?)
+}
+
+fn check_all_closed(process: &Process) -> Result<()> {
+    let sessions = &process.handles.sessions;
+    ensure!((sessions.opened, sessions.closed) == (4, 4), "sessions: {sessions:?}");
+    ensure!(sessions.open.is_empty(), "open: {:?}", sessions.open);
+    let closed = look::boundaries(process, BoundaryKind::SessionClosed);
+    ensure!(closed.len() == 4, "session_closed boundaries: {}", closed.len());
+    ensure!(look::verdict(&process.verdicts, Cause::SessionOpen).is_none(), "verdicts: {:?}", process.verdicts);
+    ensure!(look::blamed(&process.verdicts) < 16 * MIB, "verdicts: {:?}", process.verdicts);
+    look::exit(process).map(drop)
+}
+
+const POOL: &str = "cases/03_allocator_pool_after_close.py";
+
+fn pool_kept_after_close(python: &Path) -> Result<()> {
+    check_pool_kept(&trace(python, POOL, &[])?, None)
+}
+
+fn mkl_pool_kept_after_close(python: &Path) -> Result<()> {
+    check_pool_kept(&trace(python, POOL, &[("POOL", "mkl")])?, Some("mklcpu"))
+}
+
+/// Two runs, each closed: the pool keeps at least 256 MiB, none of it in use, and the second run did not grow it.
+fn check_pool_kept(traced: &Traced, name: Option<&str>) -> Result<()> {
+    let process = look::tensorflow_process(&traced.report)?;
+    let sessions = &process.handles.sessions;
+    ensure!((sessions.opened, sessions.closed) == (2, 2), "sessions: {sessions:?}");
+    let closed = look::boundaries(process, BoundaryKind::SessionClosed);
+    ensure!(closed.len() == 2, "session_closed boundaries: {}", closed.len());
+
+    let exit = look::exit(process)?;
+    let top = look::top(&process.verdicts)?;
+    ensure!(top.cause == Cause::PoolReserve, "the verdict with most bytes: {top:?}");
+    ensure!(top.bytes >= 256 * MIB, "{} bytes", top.bytes);
+    ensure!(look::blamed(&process.verdicts) < 16 * MIB, "verdicts: {:?}", process.verdicts);
+    let [pool] = top.refs.pools.as_slice() else { anyhow::bail!("pools of the verdict: {:?}", top.refs.pools) };
+    ensure!(name.is_none_or(|name| name == pool) && top.summary.contains(pool), "{pool}: {}", top.summary);
+
+    let pool = look::pool(exit, pool)?;
+    ensure!(pool.in_use_bytes < MIB && pool.regions_bytes >= 256 * MIB, "pool: {pool:?}");
+    ensure!(pool.grown_bytes == 0 && pool.reused_bytes >= 256 * MIB, "the second run: {pool:?}");
+    Ok(())
+}
