@@ -37,8 +37,16 @@ enum Command {
 #[derive(Debug)]
 pub enum Message {
     /// The process is at its end; this is what it looked like with all its memory still there.
-    Exiting { pid: u32, at: u64, snapshot: Option<Snapshot> },
-    Ended { pid: u32, status: ExitStatus, at: u64 },
+    Exiting {
+        pid: u32,
+        at: u64,
+        snapshot: Option<Snapshot>,
+    },
+    Ended {
+        pid: u32,
+        status: ExitStatus,
+        at: u64,
+    },
 }
 
 /// Our side of the warden.
