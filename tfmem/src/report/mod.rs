@@ -2,6 +2,8 @@
 
 pub mod json;
 pub mod model;
+#[cfg(test)]
+mod tests;
 pub mod text;
 pub mod units;
 

@@ -197,10 +197,11 @@ impl Analysis {
     fn note(&mut self, event: &Event, known: look::Known) {
         let Some(&i) = self.current.get(&event.pid) else { return };
         match &event.body {
-            Body::Snapshot(snapshot) if self.live.contains(&i) => {
+            Body::Snapshot(snapshot) if self.live.contains(&i) || snapshot.at_exit => {
+                let live = self.live.contains(&i);
                 let look = self.context(i).map(|cx| look::look(cx.process, event.at, snapshot, &known));
                 if let Some(look) = look {
-                    self.with(i, |watch, cx| watch.sees(cx.process, look));
+                    self.with(i, |watch, cx| if live { watch.sees(cx.process, look) } else { watch.sees_late(look) });
                 }
                 if let Some(watch) = self.watches.get_mut(i) {
                     watch.compared |= !snapshot.mappings.is_empty();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::pools::{self, region_bytes};
 use super::record::{Block, Leftover, Look, Pending, Record, Side, Subject, layers};
@@ -10,7 +10,7 @@ use super::scene::{Baseline, Claim, Scene, is_memory};
 use super::survivors;
 use super::timeline::Timeline;
 use crate::event::Addr;
-use crate::ledger::types::{BlockLayer, SessionId};
+use crate::ledger::types::SessionId;
 use crate::ledger::{Ledger, Process};
 use crate::report::model::BoundaryKind;
 
@@ -43,7 +43,6 @@ pub(super) struct Watch {
     pub timeline: Timeline,
     /// When descendants are looked for, once the process has ended.
     pub leftovers_due: Option<u64>,
-    pub over: bool,
 }
 
 /// What a judgement needs beside the process.
@@ -215,10 +214,11 @@ impl Watch {
         // One taken at the very end is exact; an older one still tells, if it is not too old.
         match self.look.as_ref().filter(|l| l.snapshot.at_exit || at.saturating_sub(l.at) <= NEAR) {
             Some(look) => record.see(look),
+            // The look at the very end can come in late.
+            None if kind == BoundaryKind::ProcessExit => {}
             None => record.give_up_look(),
         }
         self.keep(record);
-        self.over = true;
     }
 
     /// Keeps the first boundaries and the last ones.
@@ -250,12 +250,23 @@ impl Watch {
         self.look = Some(look);
     }
 
+    /// A look at the very end of the process that came in after its end did.
+    pub fn sees_late(&mut self, look: Look) {
+        if let Some(record) = self.records.last_mut().filter(|r| r.awaits_look) {
+            record.see(&look);
+            self.look = Some(look);
+        }
+    }
+
     /// Descendants alive now are what the process left behind.
     pub fn leaves(&mut self, leftovers: Vec<Leftover>, now: u64) {
         self.leftovers_due = None;
         let Some(record) = self.records.last_mut().filter(|r| r.kind == BoundaryKind::ProcessExit) else { return };
         record.after = now;
         record.leftovers = leftovers;
+        if record.awaits_look {
+            record.give_up_look();
+        }
     }
 
     /// Another program runs in the process: observations of the old one say nothing of it.
@@ -294,6 +305,5 @@ fn blocks_of(process: &Process, id: SessionId) -> Vec<Block> {
 /// Bytes of these blocks that are not there any more.
 fn gone(process: &Process, blocks: &[Block]) -> u64 {
     let alive = |b: &&Block| process.allocation(b.layer, b.addr).is_some_and(|a| a.born == b.born);
-    let mut seen: FxHashSet<(BlockLayer, Addr)> = FxHashSet::default();
-    blocks.iter().filter(|b| !alive(b) && seen.insert((b.layer, b.addr))).map(|b| b.bytes).fold(0, u64::saturating_add)
+    blocks.iter().filter(|b| !alive(b)).map(|b| b.bytes).fold(0, u64::saturating_add)
 }
