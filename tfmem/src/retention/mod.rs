@@ -15,8 +15,10 @@ pub mod residency;
 mod scene;
 mod survivors;
 #[cfg(test)]
+#[allow(clippy::expect_used, clippy::panic, reason = "a script that is wrong is a test that is wrong")]
 pub(crate) mod testing;
 #[cfg(test)]
+#[allow(clippy::expect_used, clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests;
 mod timeline;
 mod watch;
@@ -109,7 +111,7 @@ impl Analysis {
         changes.clear();
         self.ledger.apply(event, &mut changes);
         self.meet(event);
-        self.note(event, known);
+        self.note(event, &known);
         for change in &changes {
             self.follow(event, change);
         }
@@ -194,12 +196,12 @@ impl Analysis {
     }
 
     /// What the changes do not tell.
-    fn note(&mut self, event: &Event, known: look::Known) {
+    fn note(&mut self, event: &Event, known: &look::Known) {
         let Some(&i) = self.current.get(&event.pid) else { return };
         match &event.body {
             Body::Snapshot(snapshot) if self.live.contains(&i) || snapshot.at_exit => {
                 let live = self.live.contains(&i);
-                let look = self.context(i).map(|cx| look::look(cx.process, event.at, snapshot, &known));
+                let look = self.context(i).map(|cx| look::look(cx.process, event.at, snapshot, known));
                 if let Some(look) = look {
                     self.with(i, |watch, cx| if live { watch.sees(cx.process, look) } else { watch.sees_late(look) });
                 }

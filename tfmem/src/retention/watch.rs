@@ -135,14 +135,14 @@ impl Watch {
         while i < self.pending.len() {
             if all || self.pending[i].due <= now {
                 let pending = self.pending.remove(i);
-                self.judge(cx, pending, now);
+                self.judge(cx, &pending, now);
             } else {
                 i += 1;
             }
         }
     }
 
-    fn judge(&mut self, cx: Context, pending: Pending, now: u64) {
+    fn judge(&mut self, cx: Context, pending: &Pending, now: u64) {
         let given_back = pending.given_back.unwrap_or_else(|| gone(cx.process, &pending.blocks));
         self.next_id += 1;
         let mut record = self.record(cx, pending, now);
@@ -150,7 +150,7 @@ impl Watch {
         self.keep(record);
     }
 
-    fn record(&self, cx: Context, pending: Pending, now: u64) -> Record {
+    fn record(&self, cx: Context, pending: &Pending, now: u64) -> Record {
         let scene = Scene {
             ledger: cx.ledger,
             process: cx.process,
@@ -209,7 +209,7 @@ impl Watch {
             blocks: Vec::new(),
             given_back: None,
         };
-        let mut record = self.record(cx, pending, at);
+        let mut record = self.record(cx, &pending, at);
         record.before = record.after_side;
         // One taken at the very end is exact; an older one still tells, if it is not too old.
         match self.look.as_ref().filter(|l| l.snapshot.at_exit || at.saturating_sub(l.at) <= NEAR) {
