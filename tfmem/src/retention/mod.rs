@@ -92,6 +92,12 @@ impl Analysis {
         &self.ledger
     }
 
+    /// When survivors are due next: a look at the process soon after that tells how much of them is resident.
+    #[must_use]
+    pub fn next_due(&self) -> Option<u64> {
+        self.due.peek().map(|&Reverse((due, _))| due)
+    }
+
     /// Takes one event in.
     pub fn feed(&mut self, event: &Event) {
         if self.start.is_none() || event.body == Body::TraceStart {
@@ -197,6 +203,10 @@ impl Analysis {
 
     /// What the changes do not tell.
     fn note(&mut self, event: &Event, known: &look::Known) {
+        // Most events are allocations: nothing to note, nothing to look up.
+        if !matches!(event.body, Body::Snapshot(_) | Body::Exec | Body::Leave { call: Call::NewContext, .. }) {
+            return;
+        }
         let Some(&i) = self.current.get(&event.pid) else { return };
         match &event.body {
             Body::Snapshot(snapshot) if self.live.contains(&i) || snapshot.at_exit => {
@@ -208,7 +218,7 @@ impl Analysis {
                 if let Some(watch) = self.watches.get_mut(i) {
                     watch.compared |= !snapshot.mappings.is_empty();
                 }
-                self.leftover_seen(i, event.at, snapshot.rss());
+                self.leftover_seen(i, event.at, look::rss(snapshot));
             }
             Body::Exec => {
                 self.with(i, |watch, _| watch.execs());
@@ -351,7 +361,7 @@ fn begin_context(watch: &mut Watch, cx: Context, kind: BoundaryKind, context: Ad
 
 /// When resident bytes were read last, and what they were.
 fn last_rss(process: &Process) -> Option<(u64, u64)> {
-    process.identity.snapshot.as_ref().map(|(at, s)| (*at, s.rss()))
+    process.identity.snapshot.as_ref().map(|(at, s)| (*at, look::rss(s)))
 }
 
 fn comm(process: &Process) -> String {

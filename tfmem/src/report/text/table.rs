@@ -99,7 +99,7 @@ const fn bytes_in(side: &Side, layer: Layer) -> Option<u64> {
 }
 
 fn surviving(b: &Boundary, layer: Layer) -> u64 {
-    b.survivors.iter().filter(|s| s.layer == layer).map(|s| s.bytes).sum()
+    b.survivors.iter().filter(|s| s.layer == layer).map(|s| s.bytes).fold(0, u64::saturating_add)
 }
 
 /// What a person asks next: whose it is, or how much of it is free.

@@ -14,8 +14,9 @@ fn claims(scene: &Scene, a: &Allocation) -> bool {
     scene.is_end() && a.owner.and_then(|id| scene.process.session(id)).is_some_and(is_open)
 }
 
+/// One whose close is under way was not forgotten.
 fn is_open(session: &Session) -> bool {
-    ended(session).is_none()
+    ended(session).is_none() && session.closing.is_none()
 }
 
 fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
