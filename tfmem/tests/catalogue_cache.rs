@@ -1,5 +1,7 @@
 //! Remembered plans: used when they fit, made anew when they do not.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
+
 mod catalogue_support;
 
 use std::os::unix::fs::PermissionsExt;

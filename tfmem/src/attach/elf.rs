@@ -233,7 +233,7 @@ impl Elf {
                 elf::DT_VERSYM => found.versions[0] = Some(value),
                 elf::DT_VERNEED => found.versions[1] = Some(value),
                 elf::DT_VERDEF => found.versions[2] = Some(value),
-                elf::DT_FLAGS_1 => found.pie = value & u64::from(elf::DF_1_PIE.0) != 0,
+                elf::DT_FLAGS_1 => found.pie = value & elf::DF_1_PIE.0 != 0,
                 _ => {}
             }
         }

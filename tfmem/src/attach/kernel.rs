@@ -69,6 +69,7 @@ fn layout_of(btf: &Btf) -> (KernelLayout, Vec<String>) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may stop")]
 mod tests {
     use super::*;
 

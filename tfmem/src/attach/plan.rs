@@ -169,7 +169,8 @@ impl Plan {
         };
         // The return probe shares the entry's place, so that one trap serves both. The kernel finds the return address
         // by the stack pointer alone (`arch_uretprobe_hijack_return_addr`), which is at the chosen instruction what it
-        // is at the entry.
+        // is at the entry. Measured on 6.18 with a function like 2.21's AlignedMalloc: the pair costs 2.5 µs at +7,
+        // 16 µs at the entry, with the right results.
         let programs = [Some((entry.program.enter(), false)), entry.program.leave().map(|program| (program, true))];
         for (program, ret) in programs.into_iter().flatten() {
             let point = Point {

@@ -59,6 +59,9 @@ impl Symbol {
     }
 }
 
+/// Gets a symbol's name, number and record.
+type Visit<'a> = &'a mut dyn FnMut(&[u8], u32, &Sym64<LE>);
+
 /// A symbol table and its strings.
 #[derive(Clone, Copy, Debug)]
 struct Tables {
@@ -271,12 +274,7 @@ impl Elf {
     ///
     /// The symbols are sorted by the place of their name first, so that the string table (up to 175 MB) is read once,
     /// forwards, in small windows.
-    fn walk(
-        &self,
-        table: Table,
-        keep: &dyn Fn(&Sym64<LE>) -> bool,
-        visit: &mut dyn FnMut(&[u8], u32, &Sym64<LE>),
-    ) -> Result<()> {
+    fn walk(&self, table: Table, keep: &dyn Fn(&Sym64<LE>) -> bool, visit: Visit<'_>) -> Result<()> {
         let Some(tables) = self.tables(table)? else { return Ok(()) };
         if tables.symbols.size > MAX_SYMBOLS {
             return Err(ElfError::Damaged("an absurdly large symbol table"));

@@ -40,7 +40,7 @@ pub fn find(elf: &Elf) -> Result<Found> {
     let families = families(&hits);
     let mut unserved = Vec::new();
     if !families.is_empty() {
-        let open = open_entries(&hits, &families, |entry| has_prefix(entry));
+        let open = open_entries(&hits, &families, has_prefix);
         let wanted = |name: &[u8]| open.iter().any(|&i| ENTRIES.get(i).is_some_and(|e| knows(e, name)));
         if !open.is_empty() {
             unserved = assign(elf.scan(Table::Dynamic, &wanted)?, &open, &mut hits);
