@@ -53,7 +53,7 @@ impl Process {
         if from_program(call) {
             self.lost_returns(event, changes);
         } else if call == Call::PoolExtend {
-            self.lost_extend(event, None, changes);
+            self.lost_extend(event, arg, changes);
         }
         let session = match call {
             Call::NewSession | Call::LoadSavedModel => Some(self.sessions.reserve()),
@@ -95,10 +95,9 @@ impl Process {
 
     /// A pool does not extend while it extends and hands out nothing meanwhile: seen inside, the return was lost. It
     /// must not turn every later block of the thread into a region.
-    pub(super) fn lost_extend(&mut self, event: &Event, pool: Option<Addr>, changes: &mut Vec<Change>) {
+    pub(super) fn lost_extend(&mut self, event: &Event, pool: Addr, changes: &mut Vec<Change>) {
         while let Some(thread) = self.threads.get_mut(&event.tid)
-            && let Some(frame) =
-                thread.stack.pop_if(|f| f.call == Call::PoolExtend && pool.is_none_or(|pool| pool == f.arg))
+            && let Some(frame) = thread.stack.pop_if(|f| f.call == Call::PoolExtend && f.arg == pool)
         {
             self.abandon(event, frame, changes);
         }
