@@ -11,6 +11,7 @@ use aya::{
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
     },
 };
+use tokio::io::{Interest, unix::AsyncFd};
 use tfmem_common::{
     config::{FileId, KernelLayout, Process},
     counters,
@@ -51,7 +52,6 @@ pub struct Options {
 }
 
 /// Loaded programs and their links. Dropping it detaches everything; so does the end of this process, however it ends.
-#[derive(Debug)]
 pub struct Programs {
     ebpf: Ebpf,
     processes: HashMap<MapData, u32, Process>,
@@ -97,7 +97,8 @@ impl Programs {
     /// When the log's map is missing.
     pub fn log(&mut self) -> Result<()> {
         let logger = aya_log::EbpfLogger::init(&mut self.ebpf).context("read the BPF programs' log")?;
-        let mut logger = tokio::io::unix::AsyncFd::with_interest(logger, tokio::io::Interest::READABLE)?;
+        // SAFETY: the logger owns its descriptor and keeps it for as long as it is registered.
+        let mut logger = unsafe { AsyncFd::register_with_interest(logger, Interest::READABLE) }?;
         tokio::spawn(async move {
             while let Ok(mut ready) = logger.readable_mut().await {
                 ready.get_inner_mut().flush();
@@ -135,7 +136,7 @@ impl Programs {
     pub fn attach(&mut self, path: &Path, plan: &Plan) -> Vec<(String, String)> {
         let mut refused = Vec::new();
         for point in &plan.points {
-            if let Err(error) = self.attach_point(path, point.program, point.file_offset, point.cookie) {
+            if let Err(error) = self.attach_point(path, &point.program, point.file_offset, point.cookie) {
                 refused.push((point.symbol.clone(), format!("{error:#}")));
             }
         }

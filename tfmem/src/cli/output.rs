@@ -64,7 +64,7 @@ fn print(options: &Common, report: &Report, terminal: bool, mut out: impl Write)
                 Color::Never => false,
                 Color::Auto => terminal && std::env::var_os("NO_COLOR").is_none(),
             };
-            out.write_all(text::render(report, text::Style { color, ..text::Style::default() }).as_bytes())?;
+            out.write_all(text::render(report, text::Style { colour: color, ..text::Style::default() }).as_bytes())?;
         }
     }
     out.flush()

@@ -208,8 +208,10 @@ impl Process {
     }
 
     fn direct_new(&mut self, event: &Event, direct: Addr, changes: &mut Vec<Change>) {
+        let alive = self.sessions.by_direct(direct).is_some();
         let thread = self.threads.entry(event.tid).or_default();
-        let again = std::mem::replace(&mut thread.last_made, direct) == direct;
+        // The complete constructor calls the base one. Not so when the object has gone since, on another thread.
+        let again = std::mem::replace(&mut thread.last_made, direct) == direct && alive;
         thread.last_gone = 0;
         if let Some(frame) = thread.stack.iter_mut().rfind(|f| f.opens_session()) {
             frame.direct = direct;
@@ -225,9 +227,7 @@ impl Process {
     fn direct_gone(&mut self, event: &Event, direct: Addr, changes: &mut Vec<Change>) {
         let thread = self.threads.entry(event.tid).or_default();
         thread.last_made = 0;
-        if std::mem::replace(&mut thread.last_gone, direct) == direct {
-            return;
-        }
+        let again = std::mem::replace(&mut thread.last_gone, direct) == direct;
         if let Some(frame) = thread.stack.iter_mut().rfind(|f| f.opens_session() && f.direct == direct) {
             frame.direct = 0;
             return;
@@ -236,8 +236,8 @@ impl Process {
         match (self.sessions.by_direct(direct), deleting) {
             (Some(id), Some(Some(inside))) if id == inside => self.sessions.forget_direct(id),
             (Some(id), _) => self.sessions.end_delete(id, event.at, changes),
-            (None, Some(_)) => {}
-            (None, None) => self.anomalies.unknown_handles += 1,
+            (None, None) if !again => self.anomalies.unknown_handles += 1,
+            (None, _) => {}
         }
     }
 

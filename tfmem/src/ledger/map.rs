@@ -121,29 +121,15 @@ impl MemoryMap {
             }
         }
         // The target loses what it held; a part whose source the ledger does not know has no birth.
-        let (kind, born, maker) = moved.last().map_or((MappingKind::Anonymous, None, 0), |p| (p.kind, p.born, p.tid));
-        self.carve(start, end, |_| {});
-        let mut filled = start;
+        let kind = moved.last().map_or(MappingKind::Anonymous, |p| p.kind);
+        self.put(start, end, kind, None, 0);
         for piece in &moved {
             let from = start.saturating_add(piece.start - old_start);
-            let to = from.saturating_add(piece.len).min(end);
-            if from >= end {
-                break;
-            }
-            if filled < from {
-                self.put(filled, from, piece.kind, None, 0);
-            }
-            self.put(from, to, piece.kind, piece.born, piece.tid);
-            filled = to;
+            self.put(from, from.saturating_add(piece.len).min(end), piece.kind, piece.born, piece.tid);
         }
-        let known_end = start.saturating_add(old_end - old_start).min(end);
-        let reaches_end = moved.last().is_some_and(|p| p.end() == old_end);
-        if filled < known_end && !reaches_end {
-            self.put(filled, known_end, kind, None, 0);
-            filled = known_end;
+        if let Some(last) = moved.last().filter(|p| p.end() == old_end) {
+            self.put(start.saturating_add(old_end - old_start), end, kind, last.born, last.tid);
         }
-        let (born, maker) = if reaches_end { (born, maker) } else { (None, 0) };
-        self.put(filled, end, kind, born, maker);
     }
 
     pub(super) fn set_break(&mut self, end: Addr, at: u64, tid: u32) {

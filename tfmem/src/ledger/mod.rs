@@ -11,6 +11,8 @@ pub mod process;
 mod reconcile;
 pub mod sessions;
 mod table;
+#[cfg(test)]
+mod tests;
 pub mod types;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! The loop of a trace.
 
-use std::{os::fd::AsRawFd as _, sync::Arc, time::Duration};
+use std::{os::fd::AsFd as _, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use tokio::{
@@ -11,7 +11,7 @@ use tokio::{
 
 use super::Live;
 use crate::{
-    event::{Body, Call, Event, ExitStatus, Snapshot},
+    event::{Body, Event, ExitStatus, Snapshot},
     observe::snapshot,
     stream::decode::{Hold, Record, decode},
     target::{clock, info, warden::Message},
@@ -50,7 +50,9 @@ impl Live {
         mut warden: UnboundedReceiver<Message>,
         mut stop: impl Stop,
     ) -> Result<End> {
-        let ring = AsyncFd::with_interest(BorrowedRing(self.ring.as_raw_fd()), Interest::READABLE)?;
+        let ring = self.ring.as_fd().try_clone_to_owned()?;
+        // SAFETY: the descriptor is owned by the wrapper and lives as long as its registration.
+        let ring = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) }?;
         let mut tick = interval(BUSY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut quiet_since = Instant::now();
@@ -201,8 +203,8 @@ impl Live {
                     self.order.push(event);
                 }
             }
-            Body::Enter { call, .. } if closes(*call) => self.schedule.at(event.pid, event.at),
-            Body::Leave { call, .. } if closes(*call) => {
+            Body::Enter { call, .. } if call.wakes() => self.schedule.at(event.pid, event.at),
+            Body::Leave { call, .. } if call.wakes() => {
                 self.schedule.at(event.pid, event.at + self.options.grace.as_nanos() as u64);
             }
             Body::ThreadExit if event.pid == event.tid => {
@@ -265,23 +267,6 @@ impl Live {
 const BATCH: usize = 4096;
 const EXEC: u32 = libc::PROT_EXEC as u32;
 
-/// Is memory expected back after this call?
-const fn closes(call: Call) -> bool {
-    matches!(
-        call,
-        Call::CloseSession | Call::DeleteSession | Call::DirectSessionClose | Call::DeleteContext | Call::ClearCaches
-    )
-}
-
 fn ended(pid: u32) -> bool {
     matches!(info::state(pid), None | Some('Z' | 'X'))
-}
-
-/// The ring buffer's descriptor, for waiting alone.
-struct BorrowedRing(std::os::fd::RawFd);
-
-impl std::os::fd::AsRawFd for BorrowedRing {
-    fn as_raw_fd(&self) -> std::os::fd::RawFd {
-        self.0
-    }
 }

@@ -7,14 +7,12 @@ use std::{
     time::Instant,
 };
 
-use tfmem_common::config::{ANNOTATION_CSTR, ANNOTATION_VIEW};
-
 use crate::{
     attach::{
         cache::Cache,
         elf,
         link::Programs,
-        plan::{AnnotationLayout, Plan},
+        plan::Plan,
     },
     event::{Addr, Body, Event, LibraryInfo},
     stream::decode::Hold,
@@ -146,20 +144,16 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
     for (symbol, error) in &refused {
         log::warn!("{}: no probe on {symbol}: {error}", line.name);
     }
-    let missing = plan.missing.iter().map(|(name, _)| name.clone());
+    let missing = plan.missing.iter().map(|missing| missing.entry.clone());
     let info = LibraryInfo {
-        framework: "tensorflow".to_owned(),
-        version: plan.version.clone().or_else(|| version_beside(line)),
+        framework: plan.library.framework.clone(),
+        version: plan.library.version.clone(),
         path: line.name.clone(),
-        build_id: plan.build_id.clone(),
+        build_id: plan.library.build_id.clone(),
         probes: (plan.points.len() - refused.len()) as u32,
         missing: missing.chain(refused.into_iter().map(|(symbol, _)| symbol)).collect(),
     };
     Judgement::Probed(Box::new(Probed { plan, info: Arc::new(info) }))
-}
-
-fn version_beside(line: &Line) -> Option<String> {
-    crate::catalogue::version::beside(Path::new(&line.name))
 }
 
 /// Tells the BPF programs where this process's copy of the library keeps the op annotation.
@@ -168,10 +162,7 @@ fn set_annotation(programs: &mut Programs, pid: u32, line: &Line, plan: &Plan) {
     let Some(bias) = plan.load_bias(line.start, line.offset) else { return };
     process.tls_module_slot = bias.wrapping_add(annotation.module_slot_vaddr);
     process.annotation_offset = annotation.symbol_offset as u32;
-    process.annotation_layout = match annotation.layout {
-        AnnotationLayout::CStr => ANNOTATION_CSTR,
-        AnnotationLayout::View => ANNOTATION_VIEW,
-    };
+    process.annotation_layout = annotation.layout.number();
     if let Err(error) = programs.track(pid, process) {
         log::warn!("process {pid}: ops will not be named: {error:#}");
     }

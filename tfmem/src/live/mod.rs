@@ -4,6 +4,7 @@
 //! on to the [`sink`]. It keeps no account of memory: that is the ledger's work.
 
 pub mod drive;
+mod facts;
 mod libraries;
 mod schedule;
 pub mod sink;
@@ -18,6 +19,7 @@ use self::{libraries::Libraries, schedule::Schedule, sink::Sink};
 use crate::{
     attach::{kernel, link::Programs},
     event::{Body, Event, ExitStatus, ProcessInfo},
+    report::model::Report,
     stream::{losses::Losses, order::Order},
     target::{clock, guard::Guard, info, warden::Warden},
 };
@@ -155,6 +157,18 @@ impl Live {
             guard.remove(pid);
         }
         self.order.push(Event { at, pid, tid: pid, body: Body::Ended { status } });
+    }
+
+    /// Ends the trace: detaches, waits for the ledger, makes the report.
+    ///
+    /// # Errors
+    /// When the ledger's thread died.
+    pub fn finish(self, capabilities: Capabilities) -> Result<Report> {
+        let Self { sink, programs, warden, .. } = self;
+        // Probes go out and followed processes are let go before the report takes its time.
+        drop(programs);
+        drop(warden);
+        Ok(sink.finish()?.finish(facts::gather(capabilities)))
     }
 
     fn emit(&mut self, pid: u32, body: Body) {

@@ -107,11 +107,8 @@ pub fn ordinal(n: u64) -> String {
 /// Text out of a traced program, made safe for a terminal: no control characters, at most `max` characters.
 #[must_use]
 pub fn plain(text: &str, max: usize) -> String {
-    let mut out: String = text
-        .chars()
-        .take(max + 1)
-        .map(|c| if c.is_control() || is_invisible(c) { '\u{fffd}' } else { c })
-        .collect();
+    let mut out: String =
+        text.chars().take(max + 1).map(|c| if c.is_control() || is_invisible(c) { '\u{fffd}' } else { c }).collect();
     if out.chars().count() > max {
         out = out.chars().take(max.saturating_sub(1)).collect();
         out.push('…');

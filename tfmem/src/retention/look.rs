@@ -6,7 +6,7 @@ use super::record::Look;
 use super::residency::{intersection, merged, resident_in};
 use crate::event::{Addr, Mapping, MappingKind, Snapshot};
 use crate::ledger::Process;
-use crate::ledger::types::{Allocation, BlockLayer};
+use crate::ledger::types::BlockLayer;
 use crate::report::model::Bands;
 
 /// Ranges of the address space that the ledger knew before the observation corrected it; `None` when it had nothing
@@ -44,7 +44,8 @@ fn resident_pools(process: &Process, resident: &[(Addr, u64)]) -> ResidentPools 
             // Only chunks inside a known region: a chunk elsewhere must not make free bytes vanish.
             let end = region.start.saturating_add(region.bytes);
             let first = chunks.partition_point(|&(start, ..)| start < region.start);
-            used += chunks[first..].iter().take_while(|&&(start, ..)| start < end).map(|&(_, bytes, _)| bytes).sum::<u64>();
+            used +=
+                chunks[first..].iter().take_while(|&&(start, ..)| start < end).map(|&(_, bytes, _)| bytes).sum::<u64>();
         }
         let free = all.saturating_sub(used);
         out.free = out.free.saturating_add(free);
@@ -57,7 +58,7 @@ fn resident_heap(process: &Process, resident: &[(Addr, u64)]) -> u64 {
     process
         .allocations()
         .filter(|a| a.layer == BlockLayer::Heap && a.pool.is_none())
-        .map(|a: &Allocation| resident_in(resident, a.addr, a.bytes))
+        .map(|a| resident_in(resident, a.addr, a.bytes))
         .fold(0, u64::saturating_add)
 }
 

@@ -27,9 +27,7 @@ pub fn variable_of(op: &str) -> Option<&str> {
 fn is_numbered(text: &str, stem: &str) -> bool {
     match text.strip_prefix(stem) {
         Some("") => true,
-        Some(rest) => {
-            rest.strip_prefix('_').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
-        }
+        Some(rest) => rest.strip_prefix('_').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())),
         None => false,
     }
 }

@@ -98,6 +98,8 @@ pub(super) struct PoolRow {
 /// A descendant that was still alive a grace time after the process ended.
 #[derive(Clone, Debug)]
 pub(super) struct Leftover {
+    /// Its place in the ledger: a pid can be used again.
+    pub index: usize,
     pub pid: u32,
     pub name: String,
     /// When its resident bytes were read, and what they were.
@@ -141,7 +143,8 @@ impl Record {
         }
         let Some(resident) = look.snapshot.resident.as_deref() else { return };
         for row in &mut self.rows {
-            let bytes = row.ranges.iter().map(|&(start, len)| super::residency::resident_in(resident, start, len)).sum();
+            let bytes =
+                row.ranges.iter().map(|&(start, len)| super::residency::resident_in(resident, start, len)).sum();
             row.survivor.resident_bytes = Some(bytes);
             row.ranges = Vec::new();
         }

@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::{
     catalogue,
-    event::{Addr, Body, Event, Origin},
+    event::{Addr, Body, Call, Event, Origin},
 };
 
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -107,13 +107,16 @@ const fn origin(record: &wire::Origin) -> Origin {
 }
 
 fn enter(record: &wire::Enter, text: Option<Arc<str>>) -> Result<Body, DecodeError> {
-    let call = catalogue::call(record.call).ok_or(DecodeError::Call(record.call))?;
-    Ok(Body::Enter { call, args: record.args, text })
+    let call = call(record.call)?;
+    Ok(Body::Enter { call, args: catalogue::arguments(call, record.args), text })
 }
 
 fn leave(record: &wire::Leave) -> Result<Body, DecodeError> {
-    let call = catalogue::call(record.call).ok_or(DecodeError::Call(record.call))?;
-    Ok(Body::Leave { call, ret: record.ret })
+    Ok(Body::Leave { call: call(record.call)?, ret: record.ret })
+}
+
+fn call(number: u32) -> Result<Call, DecodeError> {
+    u16::try_from(number).ok().and_then(Call::from_number).ok_or(DecodeError::Call(number))
 }
 
 fn memory_call(record: &wire::Memory) -> Result<Body, DecodeError> {

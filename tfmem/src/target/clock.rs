@@ -8,10 +8,10 @@ pub fn boot_ns() -> u64 {
     read(ClockId::CLOCK_BOOTTIME)
 }
 
-/// Wall time (ns since 1970) minus boot time, now.
+/// Unix time in ns at which the boot clock was 0, by the wall clock as it is set now.
 #[must_use]
-pub fn wall_offset_ns() -> i128 {
-    i128::from(read(ClockId::CLOCK_REALTIME)) - i128::from(boot_ns())
+pub fn wall_offset_ns() -> u64 {
+    read(ClockId::CLOCK_REALTIME).saturating_sub(boot_ns())
 }
 
 fn read(clock: ClockId) -> u64 {

@@ -85,7 +85,11 @@ fn headline(process: &Process) -> String {
     let framework = match process.frameworks.iter().find(|f| f.name == "tensorflow").or(process.frameworks.first()) {
         Some(f) => {
             let name = if f.name == "tensorflow" { "TensorFlow" } else { &f.name };
-            format!(", {}{}", plain(name, 20), f.version.as_ref().map_or_else(String::new, |v| format!(" {}", plain(v, 20))))
+            format!(
+                ", {}{}",
+                plain(name, 20),
+                f.version.as_ref().map_or_else(String::new, |v| format!(" {}", plain(v, 20)))
+            )
         }
         None => String::new(),
     };
@@ -112,7 +116,12 @@ fn in_brief(process: &Process) -> String {
     } else {
         verdicts::brief(process)
     };
-    format!("{} (pid {}): {what}; {} resident at the end", name(process), process.pid, bytes_or(process.now.rss_bytes, "?"))
+    format!(
+        "{} (pid {}): {what}; {} resident at the end",
+        name(process),
+        process.pid,
+        bytes_or(process.now.rss_bytes, "?")
+    )
 }
 
 /// Whether anything of TensorFlow's was used.
@@ -158,7 +167,12 @@ fn handles(process: &Process) -> Vec<String> {
     let mut parts = Vec::new();
     let s = &h.sessions;
     if s.opened > 0 {
-        parts.push(format!("sessions: {} opened, {} closed, {} deleted", count(s.opened), count(s.closed), count(s.deleted)));
+        parts.push(format!(
+            "sessions: {} opened, {} closed, {} deleted",
+            count(s.opened),
+            count(s.closed),
+            count(s.deleted)
+        ));
     }
     for (name, c) in [
         ("graphs", &h.graphs),
@@ -169,7 +183,11 @@ fn handles(process: &Process) -> Vec<String> {
         ("servers", &h.servers),
     ] {
         if let Some(opened) = c.opened.filter(|&n| n > 0) {
-            parts.push(format!("{name}: {} made, {} gone", count(opened), c.closed.map_or_else(|| "?".to_owned(), count)));
+            parts.push(format!(
+                "{name}: {} made, {} gone",
+                count(opened),
+                c.closed.map_or_else(|| "?".to_owned(), count)
+            ));
         }
     }
     if parts.is_empty() {

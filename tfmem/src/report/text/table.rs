@@ -44,7 +44,8 @@ fn closing(page: &mut Page, b: &Boundary) {
         if before.unwrap_or(0) == 0 && after.unwrap_or(0) == 0 {
             continue;
         }
-        let survivors = if layer == Layer::PoolRegion { String::new() } else { bytes_or(Some(surviving(b, layer)), "") };
+        let survivors =
+            if layer == Layer::PoolRegion { String::new() } else { bytes_or(Some(surviving(b, layer)), "") };
         row(page, name, [&bytes_or(before, "?"), &bytes_or(after, "?"), &survivors], &note(b, layer), Tone::Plain);
     }
     let rss = [bytes_or(b.before.rss_bytes, "?"), bytes_or(b.after.rss_bytes, "?"), String::new()];

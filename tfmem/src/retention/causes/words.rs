@@ -14,6 +14,8 @@ use crate::retention::survivors::Group;
 const PLACES: usize = 3;
 /// Ids of sessions named one by one.
 const IDS: usize = 8;
+/// Places that are compared; the groups of any others are small.
+const MAX_PLACES: usize = 64;
 
 /// Owners of what was claimed, in order of opening.
 pub(super) fn owners(claimed: &Claimed) -> BTreeSet<SessionId> {
@@ -39,10 +41,11 @@ pub(super) fn places(scene: &Scene, claimed: &Claimed) -> Vec<String> {
                 && p.layer == group.key.layer
                 && p.pool == group.key.pool
         };
+        let known = places.len();
         match places.iter_mut().find(same) {
             Some(place) => place.add(group),
             // Groups come the largest first, so the places that count are among the first ones.
-            None if places.len() < 64 => places.push(Place::of(group)),
+            None if known < MAX_PLACES => places.push(Place::of(group)),
             None => {}
         }
     }

@@ -1,0 +1,122 @@
+//! Where a library's thread-local variables are found at run time, and which library's copy of a function is used.
+//!
+//! The dynamic linker gives every library with thread-local variables a module number. Code finds a variable of its
+//! own library through two words in the global offset table: the module number, filled in by an
+//! `R_X86_64_DTPMOD64` relocation, and the offset (U. Drepper, "ELF Handling For Thread-Local Storage", 4.4.6).
+
+use object::LittleEndian as LE;
+use object::elf::{self, Rela64};
+
+use super::{Elf, Range, Result, Table, pods};
+
+/// Bytes read at a time when relocations are walked.
+const WINDOW: u64 = 1 << 20;
+
+/// A thread-local variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsVariable {
+    pub name: String,
+    /// Offset in the library's thread-local block.
+    pub offset: u64,
+    pub size: u64,
+}
+
+/// Where the module number of a library stands in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModuleSlot {
+    /// Address (before relocation) of the word.
+    At(u64),
+    /// None, for this reason.
+    None(&'static str),
+}
+
+impl Elf {
+    /// Thread-local variables whose name `wanted` accepts. They are local symbols: only an unstripped file has them.
+    pub fn thread_locals(&self, wanted: &dyn Fn(&[u8]) -> bool) -> Result<Vec<TlsVariable>> {
+        if !self.has_tls {
+            return Ok(Vec::new());
+        }
+        let hits = self.scan_thread_locals(Table::Full, wanted)?;
+        Ok(hits
+            .into_iter()
+            .map(|hit| TlsVariable { name: hit.name, offset: hit.symbol.value, size: hit.symbol.size })
+            .collect())
+    }
+
+    #[must_use]
+    pub const fn has_symtab_sections(&self) -> bool {
+        self.sections.is_some()
+    }
+
+    /// The word that holds this library's own module number once the library is loaded.
+    ///
+    /// Only relocations without a symbol count: they are about the library itself, while a named variable may be
+    /// bound to another library's copy.
+    pub fn module_slot(&self) -> Result<ModuleSlot> {
+        let Some(dynamic) = self.dynamic else {
+            return Ok(ModuleSlot::None("a static program: its variables are at fixed places, without module numbers"));
+        };
+        if !self.has_tls {
+            return Ok(ModuleSlot::None("the library has no thread-local variables"));
+        }
+        let mut slot = None;
+        let mut descriptors = false;
+        for range in [(dynamic.rela, dynamic.rela_size), (dynamic.plt_rela, dynamic.plt_rela_size)] {
+            let Some(range) = self.relocations(range)? else { continue };
+            self.walk_relocations(range, &mut |item| {
+                let (symbol, kind) = (item.r_sym(LE, false), item.r_type(LE, false));
+                descriptors |= kind == elf::R_X86_64_TLSDESC;
+                if kind == elf::R_X86_64_DTPMOD64 && symbol == 0 && slot.is_none() {
+                    slot = Some(item.r_offset.get(LE));
+                }
+                slot.is_none()
+            })?;
+        }
+        Ok(match slot {
+            Some(at) => ModuleSlot::At(at),
+            None if descriptors => ModuleSlot::None("built with TLS descriptors: no word holds the module number"),
+            None if self.is_executable() => ModuleSlot::None("a program: its variables need no module number"),
+            None => ModuleSlot::None("no relocation asks for the library's own module number"),
+        })
+    }
+
+    /// Words of the global offset table that hold the address of the dynamic symbol number `index` once bound.
+    pub fn function_slots(&self, index: u32) -> Result<Vec<u64>> {
+        let Some(dynamic) = self.dynamic else { return Ok(Vec::new()) };
+        let mut slots = Vec::new();
+        for range in [(dynamic.plt_rela, dynamic.plt_rela_size), (dynamic.rela, dynamic.rela_size)] {
+            let Some(range) = self.relocations(range)? else { continue };
+            self.walk_relocations(range, &mut |item| {
+                let kind = item.r_type(LE, false);
+                if item.r_sym(LE, false) == index && matches!(kind, elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT) {
+                    slots.push(item.r_offset.get(LE));
+                }
+                slots.is_empty()
+            })?;
+        }
+        Ok(slots)
+    }
+
+    fn relocations(&self, (at, size): (Option<u64>, u64)) -> Result<Option<Range>> {
+        match at {
+            Some(at) if size > 0 => self.table_at(at, size).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Hands relocations to `visit` until it says that it has seen enough.
+    fn walk_relocations(&self, range: Range, visit: &mut dyn FnMut(&Rela64<LE>) -> bool) -> Result<()> {
+        let size = size_of::<Rela64<LE>>() as u64;
+        let count = range.size / size;
+        let step = WINDOW / size;
+        for first in (0..count).step_by(step as usize) {
+            let bytes = self.bytes(range.offset + first * size, step.min(count - first) * size)?;
+            for item in pods::<Rela64<LE>>(&bytes)? {
+                if !visit(item) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,190 @@
+//! Where the probes of one library go: pure data, made from the catalogue and the file.
+
+mod annotation;
+mod matches;
+mod version;
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::elf::{self, Elf, Symbol, Table};
+use super::entry;
+use crate::catalogue::{self, ENTRIES, Entry, Spelling};
+
+pub use annotation::{Annotation, Layout};
+
+/// A function larger than this is not searched for jumps back to its start.
+const LARGEST_FUNCTION: u64 = 256 << 10;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    pub library: Library,
+    pub points: Vec<Point>,
+    /// Entries of the catalogue that a library of this family should have and this one has not.
+    pub missing: Vec<Missing>,
+    pub annotation: Option<Annotation>,
+    /// Why there is no annotation, where one could be expected.
+    pub annotation_missing: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Library {
+    pub framework: String,
+    pub path: String,
+    pub build_id: Option<String>,
+    pub version: Option<String>,
+    pub size: u64,
+    /// Executable segments: place in the file, address.
+    pub code: Vec<(u64, u64)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Point {
+    /// Name of the catalogue's entry.
+    pub entry: String,
+    /// Mangled.
+    pub symbol: String,
+    pub table: Table,
+    pub symbol_index: u32,
+    /// Address of the function in the file's own address space.
+    pub address: u64,
+    /// The probe's place, counted from the function's entry.
+    pub delta: u64,
+    /// The probe's place in the file: what the kernel wants.
+    pub file_offset: u64,
+    /// BPF program.
+    pub program: String,
+    /// Fires when the function returns.
+    pub ret: bool,
+    /// Attach cookie.
+    pub cookie: u64,
+    /// The instruction that carries the probe.
+    pub instruction: String,
+    pub cheap: bool,
+    /// Why this place.
+    pub why: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    pub entry: String,
+    pub reason: String,
+}
+
+impl Plan {
+    /// How far the file's own addresses are moved in a process that maps the file's byte `offset` at `start`.
+    #[must_use]
+    pub fn load_bias(&self, start: u64, offset: u64) -> Option<u64> {
+        let (_, vaddr) = self.library.code.iter().find(|(at, _)| at & !4095 == offset)?;
+        Some(start.wrapping_sub(vaddr & !4095))
+    }
+
+    /// Does the library have anything worth a probe?
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+
+    /// Does this plan fit this file? A plan from elsewhere (a cache, another container) must not put a probe into
+    /// the middle of an instruction: a build id is only a claim, and a wrong probe kills the traced process. So each
+    /// point is looked up again by its index, and its instruction chosen again; only the searches are saved.
+    #[must_use]
+    pub fn fits(&self, elf: &Elf) -> bool {
+        self.points.iter().all(|point| {
+            let Some(entry) = ENTRIES.iter().find(|e| e.name == point.entry) else { return false };
+            let program_known = (!point.ret && point.program == entry.program.enter())
+                || (point.ret && Some(point.program.as_str()) == entry.program.leave());
+            let Ok(Some(symbol)) = elf.symbol_at(point.table, point.symbol_index, &point.symbol) else { return false };
+            let Some(place) = place(elf, &symbol, entry.registers) else { return false };
+            program_known
+                && symbol.function
+                && symbol.value == point.address
+                && place.file_offset == point.file_offset
+                && place.choice.delta == point.delta
+        })
+    }
+}
+
+/// Reads the library and says where its probes go. `path` may lead through `/proc/PID/root` or `/proc/PID/map_files`.
+pub fn resolve(path: &Path) -> elf::Result<Plan> {
+    resolve_in(&Elf::open(path)?, path)
+}
+
+/// The same for a file already open.
+pub fn resolve_in(elf: &Elf, path: &Path) -> elf::Result<Plan> {
+    let found = matches::find(elf)?;
+    let version = version::of(elf, path);
+    let mut plan = Plan {
+        library: Library {
+            framework: catalogue::FRAMEWORK.to_owned(),
+            path: path.to_string_lossy().into_owned(),
+            build_id: elf.build_id(),
+            version,
+            size: elf.len(),
+            code: elf.code_segments(),
+        },
+        points: Vec::new(),
+        missing: Vec::new(),
+        annotation: None,
+        annotation_missing: None,
+    };
+    for (entry, hits) in ENTRIES.iter().zip(&found.hits) {
+        for hit in hits {
+            plan.add(elf, entry, hit.spelling, &hit.name, &hit.symbol);
+        }
+    }
+    plan.missing.extend(found.missing);
+    plan.find_annotation(elf)?;
+    Ok(plan)
+}
+
+impl Plan {
+    fn add(&mut self, elf: &Elf, entry: &Entry, spelling: &Spelling, name: &str, symbol: &Symbol) {
+        let Some(place) = place(elf, symbol, entry.registers) else {
+            let reason = format!("{name} is not in an executable part of the file");
+            self.missing.push(Missing { entry: entry.name.to_owned(), reason });
+            return;
+        };
+        // The return probe shares the entry's place, so that one trap serves both. The kernel finds the return address
+        // by the stack pointer alone (`arch_uretprobe_hijack_return_addr`), which is at the chosen instruction what it
+        // is at the entry.
+        let programs = [Some((entry.program.enter(), false)), entry.program.leave().map(|program| (program, true))];
+        for (program, ret) in programs.into_iter().flatten() {
+            let point = Point {
+                entry: entry.name.to_owned(),
+                symbol: name.to_owned(),
+                table: symbol.table,
+                symbol_index: symbol.index,
+                address: symbol.value,
+                delta: place.choice.delta,
+                file_offset: place.file_offset,
+                program: program.to_owned(),
+                ret,
+                cookie: entry.cookie(spelling),
+                instruction: place.choice.instruction.clone(),
+                cheap: place.choice.cheap,
+                why: place.choice.why.clone(),
+            };
+            let same =
+                |p: &&Point| (p.file_offset, p.cookie, &p.program) == (point.file_offset, point.cookie, &point.program);
+            if !self.points.iter().any(|p| same(&p)) {
+                self.points.push(point);
+            }
+        }
+    }
+}
+
+struct Place {
+    file_offset: u64,
+    choice: entry::Choice,
+}
+
+fn place(elf: &Elf, symbol: &Symbol, registers: u8) -> Option<Place> {
+    let start = elf.code_offset(symbol.value)?;
+    let reach = if symbol.size == 0 { entry::REACH as u64 } else { symbol.size.min(entry::REACH as u64) };
+    let head = elf.at(symbol.value, reach).ok()?;
+    let body = || elf.at(symbol.value, symbol.size.clamp(reach, LARGEST_FUNCTION)).unwrap_or_default();
+    let choice = entry::choose(&head, registers, body);
+    Some(Place { file_offset: start.checked_add(choice.delta)?, choice })
+}

@@ -1,0 +1,209 @@
+//! Small event streams written as lines of text, so that a test reads like the program it stands for.
+//!
+//! A line is `MS PID WORD…`; `PID/TID` names a thread. Sizes take `K` and `M`, addresses are hexadecimal. Blank lines
+//! and what follows a `#` do not count.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Analysis, Facts, Options, WallClock};
+use crate::event::{Body, Call, Event, ExitStatus, LibraryInfo, Mapping, MappingKind, Origin, ProcessInfo, Snapshot};
+use crate::report::model::{Host, Report};
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// The report on these lines: grace 2 s, groups from 1 MiB on.
+pub(crate) fn report(lines: &str) -> Report {
+    report_with(lines, Options::default())
+}
+
+pub(crate) fn report_with(lines: &str, options: Options) -> Report {
+    let mut analysis = Analysis::new(options);
+    for event in events(lines) {
+        analysis.feed(&event);
+    }
+    analysis.finish(facts())
+}
+
+pub(crate) fn facts() -> Facts {
+    Facts {
+        host: Host { kernel: "6.12.0".to_owned(), boot_id: "b".to_owned(), hostname: "h".to_owned() },
+        clock: WallClock { boot_unix_ns: 1_700_000_000_000_000_000 },
+        ..Facts::default()
+    }
+}
+
+pub(crate) fn events(lines: &str) -> Vec<Event> {
+    let mut script = Script { ops: HashMap::new(), out: Vec::new() };
+    for line in lines.lines() {
+        let words: Vec<&str> = line.split('#').next().unwrap_or("").split_whitespace().collect();
+        if !words.is_empty() {
+            script.line(&words);
+        }
+    }
+    script.out
+}
+
+struct Script {
+    ops: HashMap<String, u64>,
+    out: Vec<Event>,
+}
+
+impl Script {
+    fn line(&mut self, words: &[&str]) {
+        let at = words[0].parse::<u64>().expect("time in ms") * 1_000_000;
+        if let Some(body) = match words[1] {
+            "start" => Some(Body::TraceStart),
+            "end" => Some(Body::TraceEnd),
+            _ => None,
+        } {
+            self.out.push(Event { at, pid: 0, tid: 0, body });
+            return;
+        }
+        let (pid, tid) = words[1].split_once('/').unwrap_or((words[1], words[1]));
+        let (pid, tid) = (pid.parse().expect("pid"), tid.parse().expect("tid"));
+        let put = |script: &mut Self, body| script.out.push(Event { at, pid, tid, body });
+        let args = &words[3..];
+        match words[2] {
+            "process" => put(self, process(at, args)),
+            "tensorflow" => put(self, library(args[0])),
+            "fork" => put(self, Body::Fork { child: args[0].parse().expect("pid"), shares_memory: false }),
+            "exit" => put(self, Body::Ended { status: Some(ExitStatus::Code(args[0].parse().expect("code"))) }),
+            "killed" => put(self, Body::Ended { status: Some(ExitStatus::Signal(args[0].parse().expect("signal"))) }),
+            "lost" => put(self, Body::Lost { what: args[0].into(), count: args[1].parse().expect("count") }),
+            "map" => {
+                put(self, Body::Map { start: hex(args[0]), len: size(args[1]), prot: 3, flags: 0x22, file: false })
+            }
+            "look" => put(self, Body::Snapshot(Arc::new(snapshot(args)))),
+            "new" => {
+                put(self, enter(Call::NewSession, [0; 6]));
+                put(self, Body::Leave { call: Call::NewSession, ret: hex(args[0]) });
+            }
+            "context" => {
+                put(self, enter(Call::NewContext, [0; 6]));
+                put(self, Body::Leave { call: Call::NewContext, ret: hex(args[0]) });
+            }
+            "pool" => put(
+                self,
+                Body::Enter {
+                    call: Call::PoolNew,
+                    args: [hex(args[0]), 0, 1 << 40, 0, 0, 0],
+                    text: args.get(1).map(|name| Arc::from(*name)),
+                },
+            ),
+            "extend" => {
+                put(self, enter(Call::PoolExtend, [hex(args[0]), 0, 0, 0, 0, 0]));
+                let origin = Origin::default();
+                put(self, Body::HeapAlloc { addr: hex(args[1]), bytes: size(args[2]), origin });
+                put(self, Body::Leave { call: Call::PoolExtend, ret: 1 });
+            }
+            "chunk" => {
+                let origin = self.origin(at, args.get(3));
+                let (pool, addr, bytes) = (hex(args[0]), hex(args[1]), size(args[2]));
+                put(self, Body::ChunkAlloc { pool, addr, requested: bytes, bytes, origin });
+            }
+            "unchunk" => put(self, Body::ChunkFree { pool: hex(args[0]), addr: hex(args[1]) }),
+            "heap" => {
+                let origin = self.origin(at, args.get(2));
+                put(self, Body::HeapAlloc { addr: hex(args[0]), bytes: size(args[1]), origin });
+            }
+            "unheap" => put(self, Body::HeapFree { addr: hex(args[0]) }),
+            word => {
+                let (name, leaves) = word.strip_prefix('/').map_or((word, false), |rest| (rest, true));
+                let call = match name {
+                    "run" => Call::SessionRun,
+                    "close" => Call::CloseSession,
+                    "delete" => Call::DeleteSession,
+                    "clear" => Call::ClearCaches,
+                    "drop" => Call::DeleteContext,
+                    _ => panic!("no such word: {word}"),
+                };
+                if leaves {
+                    put(self, Body::Leave { call, ret: 0 });
+                } else {
+                    put(self, enter(call, [hex(args[0]), 0, 0, 0, 0, 0]));
+                }
+            }
+        }
+    }
+
+    /// `OP` or `OP:REGION`; the op's name is told the first time it appears.
+    fn origin(&mut self, at: u64, word: Option<&&str>) -> Origin {
+        let Some(word) = word else { return Origin::default() };
+        let (name, region) = word.split_once(':').unwrap_or((word, "output"));
+        let next = 0x100 + self.ops.len() as u64;
+        let op = *self.ops.entry(name.to_owned()).or_insert_with(|| {
+            self.out.push(Event { at, pid: 0, tid: 0, body: Body::OpName { op: next, name: name.into() } });
+            next
+        });
+        let mut bytes = [0; 8];
+        for (to, from) in bytes.iter_mut().zip(region.bytes()) {
+            *to = from;
+        }
+        Origin { op, step: 0, region: bytes, dtype: 1 }
+    }
+}
+
+fn enter(call: Call, args: [u64; 6]) -> Body {
+    Body::Enter { call, args, text: None }
+}
+
+/// `NAME [ppid=N] [attached] [started=MS]`
+fn process(at: u64, args: &[&str]) -> Body {
+    let value = |key: &str| args.iter().find_map(|a| a.strip_prefix(key));
+    Body::Process(Arc::new(ProcessInfo {
+        ppid: value("ppid=").map_or(1, |v| v.parse().expect("ppid")),
+        comm: "python".to_owned(),
+        cmdline: vec!["python".to_owned(), args[0].to_owned()],
+        exe: "/usr/bin/python3".to_owned(),
+        started_at: value("started=").map_or(at, |v| v.parse::<u64>().expect("ms") * 1_000_000),
+        cgroup: None,
+        attached: args.contains(&"attached"),
+    }))
+}
+
+fn library(version: &str) -> Body {
+    Body::Library(Arc::new(LibraryInfo {
+        framework: "tensorflow".to_owned(),
+        version: Some(version.to_owned()),
+        path: "/lib/libtensorflow_framework.so.2".to_owned(),
+        build_id: None,
+        probes: 12,
+        missing: Vec::new(),
+    }))
+}
+
+/// `ANON FILE [exit] [in=ADDR+SIZE,…] [map=ADDR+SIZE[:NAME],…]`; `in` are resident ranges.
+fn snapshot(args: &[&str]) -> Snapshot {
+    let value = |key: &str| args.iter().find_map(|a| a.strip_prefix(key));
+    let range = |text: &str| {
+        let (start, len) = text.split_once('+').expect("ADDR+SIZE");
+        (hex(start), size(len))
+    };
+    let mapping = |text: &str| {
+        let (place, name) = text.split_once(':').unwrap_or((text, ""));
+        let (start, len) = range(place);
+        Mapping { start, len, kind: MappingKind::Anonymous, resident_bytes: len, name: name.to_owned() }
+    };
+    Snapshot {
+        rss_anon: size(args[0]),
+        rss_file: size(args[1]),
+        rss_shmem: 0,
+        mappings: value("map=").map_or_else(Vec::new, |v| v.split(',').map(mapping).collect()),
+        resident: value("in=").map(|v| v.split(',').filter(|t| !t.is_empty()).map(range).collect()),
+        at_exit: args.contains(&"exit"),
+    }
+}
+
+fn hex(text: &str) -> u64 {
+    u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("hexadecimal")
+}
+
+fn size(text: &str) -> u64 {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'M') => (&text[..text.len() - 1], 1 << 20),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().expect("size") * unit
+}
