@@ -19,7 +19,7 @@ pub fn ensure() -> Result<()> {
     }
     step(&format!("installing {what} (some two minutes)"));
     let place = layout::bpf_linker_dir();
-    let unfinished = place.with_extension("unfinished");
+    let unfinished = layout::cache_dir().join("bpf-linker.unfinished");
     // What an interrupted run left is not to be trusted.
     remove(&unfinished)?;
     remove(&place)?;
