@@ -44,7 +44,7 @@ pub struct Libraries {
 
 impl Libraries {
     pub fn new(cache: Option<&Path>) -> Self {
-        let cache = cache.map_or_else(Cache::open, Cache::open_at);
+        let cache = cache.map_or_else(Cache::open, Cache::at);
         Self { cache, files: BTreeMap::new(), announced: BTreeSet::new() }
     }
 
