@@ -236,7 +236,7 @@ impl Live {
             .map(|(pid, _)| *pid)
             .collect();
         for pid in gone {
-            self.ended(pid, None, now);
+            self.ended(pid, None, clock::boot_ns());
         }
         self.pass_on();
     }
