@@ -31,16 +31,25 @@ pub struct FileId {
     pub _pad: u32,
 }
 
+/// Where one library keeps the op annotation of a thread. All zero: no such place.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Annotation {
+    /// Address of the GOT slot that holds the library's TLS module number.
+    pub module_slot: u64,
+    /// Offset of the annotation in that library's TLS block.
+    pub offset: u32,
+    /// One of `ANNOTATION_*`.
+    pub layout: u32,
+}
+
 /// One traced process (key: tgid). Absent means "not ours": every program leaves at once.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Process {
-    /// Address of the GOT slot that holds the TLS module number of TensorFlow's framework library; 0: not known.
-    pub tls_module_slot: u64,
-    /// Offset of the op annotation in that library's TLS block.
-    pub annotation_offset: u32,
-    /// One of `ANNOTATION_*`.
-    pub annotation_layout: u32,
+    /// Up to TensorFlow 2.18 two libraries define the annotation and the dynamic linker lets all code use one of them;
+    /// which one is not known before it has bound them. The other stays empty.
+    pub annotations: [Annotation; 2],
     /// Bits, see `PROCESS_*`.
     pub flags: u32,
     pub _pad: u32,
@@ -56,7 +65,8 @@ pub const ANNOTATION_VIEW: u32 = 2;
 
 const _: () = assert!(size_of::<KernelLayout>() == 32);
 const _: () = assert!(size_of::<FileId>() == 16);
-const _: () = assert!(size_of::<Process>() == 24);
+const _: () = assert!(size_of::<Annotation>() == 16);
+const _: () = assert!(size_of::<Process>() == 40);
 
 #[cfg(feature = "user")]
 mod user {

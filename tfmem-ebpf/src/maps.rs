@@ -50,8 +50,7 @@ pub struct MallocInFlight {
 
 /// Offsets in the running kernel's structures, set by the loader before load.
 #[unsafe(no_mangle)]
-static KERNEL: KernelLayout =
-    KernelLayout { fsbase: 0, files: 0, fdt: 0, fd: 0, inode: 0, ino: 0, sb: 0, dev: 0 };
+static KERNEL: KernelLayout = KernelLayout { fsbase: 0, files: 0, fdt: 0, fd: 0, inode: 0, ino: 0, sb: 0, dev: 0 };
 
 #[inline(always)]
 pub fn kernel() -> KernelLayout {

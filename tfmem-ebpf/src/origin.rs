@@ -8,7 +8,7 @@ use aya_ebpf::helpers::{
     bpf_probe_read_kernel, bpf_probe_read_user, bpf_probe_read_user_buf, generated::bpf_get_current_task,
 };
 use tfmem_common::{
-    config::{ANNOTATION_CSTR, ANNOTATION_VIEW},
+    config::{ANNOTATION_CSTR, ANNOTATION_VIEW, Annotation},
     counters,
     wire::{self, NAME_BYTES, Name, Origin},
 };
@@ -24,7 +24,7 @@ const DTV_UNALLOCATED: u64 = u64::MAX;
 /// More modules than any process has: a larger number means that the slot is not what we think it is.
 const MAX_MODULE: u64 = 1 << 16;
 
-struct Annotation {
+struct Note {
     op: u64,
     /// Length of the name, or 0 when it ends with a zero byte.
     op_len: u64,
@@ -37,38 +37,43 @@ struct Annotation {
 /// The annotation of the current thread; all zero when there is none.
 #[inline(always)]
 pub fn read(current: &Current, at: u64) -> Origin {
-    let none = Origin::default();
-    let Some(address) = annotation_address(current) else {
-        return none;
+    let [first, second] = &current.process.annotations;
+    let Some(note) = note(first).or_else(|| note(second)) else {
+        return Origin::default();
     };
-    let Ok(annotation) = read_annotation(current.process.annotation_layout, address) else {
-        count(counters::ANNOTATION_UNREADABLE);
-        return none;
-    };
-    if annotation.op == 0 {
-        return none;
-    }
     Origin {
-        op: name(current, at, annotation.op, annotation.op_len),
-        step: annotation.step,
-        region: region(annotation.region, annotation.region_len),
-        dtype: annotation.dtype,
+        op: name(current, at, note.op, note.op_len),
+        step: note.step,
+        region: region(note.region, note.region_len),
+        dtype: note.dtype,
         _pad: 0,
     }
 }
 
+/// What the thread has noted in this place; `None` when nothing is there.
 #[inline(always)]
-fn annotation_address(current: &Current) -> Option<u64> {
+fn note(place: &Annotation) -> Option<Note> {
+    let address = address(place)?;
+    match read_note(place.layout, address) {
+        Ok(note) => (note.op != 0).then_some(note),
+        Err(_) => {
+            count(counters::ANNOTATION_UNREADABLE);
+            None
+        }
+    }
+}
+
+#[inline(always)]
+fn address(place: &Annotation) -> Option<u64> {
     let fsbase = kernel().fsbase;
-    let process = &current.process;
-    if fsbase == 0 || process.tls_module_slot == 0 {
+    if fsbase == 0 || place.module_slot == 0 {
         return None;
     }
     // SAFETY: the helpers check every address; a bad one is an error, not a fault.
     unsafe {
         let task = bpf_get_current_task();
         let thread: u64 = bpf_probe_read_kernel((task + fsbase as u64) as *const u64).ok()?;
-        let module: u64 = bpf_probe_read_user(process.tls_module_slot as *const u64).ok()?;
+        let module: u64 = bpf_probe_read_user(place.module_slot as *const u64).ok()?;
         if module == 0 || module > MAX_MODULE {
             return None;
         }
@@ -77,18 +82,18 @@ fn annotation_address(current: &Current) -> Option<u64> {
         if block == 0 || block == DTV_UNALLOCATED {
             return None;
         }
-        Some(block + process.annotation_offset as u64)
+        Some(block + place.offset as u64)
     }
 }
 
 #[inline(always)]
-fn read_annotation(layout: u32, address: u64) -> Result<Annotation, i32> {
+fn read_note(layout: u32, address: u64) -> Result<Note, i32> {
     // SAFETY: as above.
     unsafe {
         match layout {
             ANNOTATION_CSTR => {
                 let raw: [u64; 4] = bpf_probe_read_user(address as *const [u64; 4])?;
-                Ok(Annotation {
+                Ok(Note {
                     op: raw[0],
                     op_len: 0,
                     step: raw[1] as i64,
@@ -100,7 +105,7 @@ fn read_annotation(layout: u32, address: u64) -> Result<Annotation, i32> {
             ANNOTATION_VIEW => {
                 let raw: [u64; 6] = bpf_probe_read_user(address as *const [u64; 6])?;
                 let op = if raw[0] == 0 { 0 } else { raw[1] };
-                Ok(Annotation {
+                Ok(Note {
                     op,
                     op_len: raw[0],
                     step: raw[2] as i64,

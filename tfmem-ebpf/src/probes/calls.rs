@@ -38,8 +38,7 @@ fn try_call_enter(ctx: &ProbeContext) -> Option<()> {
     let at = now();
     match cookie.text {
         Text::None => {
-            let record =
-                Enter { header: header(kind::ENTER, at, &current), call: cookie.call as u32, _pad: 0, args };
+            let record = Enter { header: header(kind::ENTER, at, &current), call: cookie.call as u32, _pad: 0, args };
             send(kind::ENTER, record, wake);
         }
         Text::CStr(n) => send_text(&current, at, cookie, args, pick(&args, n), TEXT_BYTES as u64),
@@ -130,12 +129,8 @@ fn try_call_leave(ctx: &RetProbeContext) -> Option<()> {
     let current = current()?;
     // SAFETY: the context is the one the kernel passed.
     let cookie = Cookie::unpack(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
-    let record = Leave {
-        header: header(kind::LEAVE, now(), &current),
-        call: cookie.call as u32,
-        _pad: 0,
-        ret: ctx.ret(),
-    };
+    let record =
+        Leave { header: header(kind::LEAVE, now(), &current), call: cookie.call as u32, _pad: 0, ret: ctx.ret() };
     send(kind::LEAVE, record, if cookie.wake { Wake::Now } else { Wake::Later });
     Some(())
 }

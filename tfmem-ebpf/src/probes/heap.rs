@@ -70,8 +70,12 @@ fn try_aligned_malloc_ret(ctx: &RetProbeContext) -> Option<()> {
         return None;
     }
     let at = now();
-    let record =
-        HeapAlloc { header: header(kind::HEAP_ALLOC, at, &current), address, bytes, origin: origin::read(&current, at) };
+    let record = HeapAlloc {
+        header: header(kind::HEAP_ALLOC, at, &current),
+        address,
+        bytes,
+        origin: origin::read(&current, at),
+    };
     send(kind::HEAP_ALLOC, record, Wake::Later);
     Some(())
 }

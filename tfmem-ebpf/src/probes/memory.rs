@@ -107,8 +107,7 @@ exits!(exit_mmap => mmap, exit_munmap => munmap, exit_mremap => mremap, exit_brk
 fn mmap(current: &Current, args: [u64; 6], ret: u64) {
     let [_, len, prot, flags, fd, _] = args;
     let fd = if flags & MAP_ANONYMOUS != 0 { -1 } else { fd as i32 };
-    let memory =
-        Memory { prot: prot as u32, start: ret, len, flags, fd, ..record(current, memory::MMAP, now()) };
+    let memory = Memory { prot: prot as u32, start: ret, len, flags, fd, ..record(current, memory::MMAP, now()) };
     send(kind::MEMORY, memory, Wake::Later);
     if fd >= 0 && prot & PROT_EXEC != 0 && current.process.flags & PROCESS_HOLD != 0 {
         hold(current, ret, file_id(fd));
@@ -142,8 +141,7 @@ fn brk(current: &Current, _args: [u64; 6], ret: u64) {
 
 #[inline(always)]
 fn madvise(current: &Current, args: [u64; 6], _ret: u64) {
-    let memory =
-        Memory { start: args[0], len: args[1], flags: args[2], ..record(current, memory::MADVISE, args[5]) };
+    let memory = Memory { start: args[0], len: args[1], flags: args[2], ..record(current, memory::MADVISE, args[5]) };
     send(kind::MEMORY, memory, Wake::Later);
 }
 
@@ -155,8 +153,7 @@ pub fn hold(current: &Current, start: u64, file: FileId) {
     if file.ino != 0 && unsafe { FILES_JUDGED.get(file) }.is_some() {
         return;
     }
-    let record =
-        Hold { header: header(kind::HOLD, now(), current), start, ino: file.ino, dev: file.dev, _pad: 0 };
+    let record = Hold { header: header(kind::HOLD, now(), current), start, ino: file.ino, dev: file.dev, _pad: 0 };
     // Never stop a process of which the loader does not know.
     if !send(kind::HOLD, record, Wake::Now) {
         return;

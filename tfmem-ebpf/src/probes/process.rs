@@ -3,7 +3,7 @@
 use aya_ebpf::{macros::tracepoint, programs::TracePointContext};
 use aya_log_ebpf::info;
 use tfmem_common::{
-    config::{FileId, PROCESS_HOLD},
+    config::{Annotation, FileId, PROCESS_HOLD},
     counters,
     wire::{Fork, Life, kind},
 };
@@ -33,8 +33,7 @@ pub fn task_newtask(ctx: TracePointContext) -> u32 {
 fn try_task_newtask(ctx: &TracePointContext) -> Option<()> {
     let current = current()?;
     // SAFETY: offsets as above.
-    let (child, flags): (u32, u64) =
-        unsafe { (ctx.read_at(NEWTASK_PID).ok()?, ctx.read_at(NEWTASK_FLAGS).ok()?) };
+    let (child, flags): (u32, u64) = unsafe { (ctx.read_at(NEWTASK_PID).ok()?, ctx.read_at(NEWTASK_FLAGS).ok()?) };
     if flags & CLONE_THREAD != 0 {
         return None;
     }
@@ -45,11 +44,8 @@ fn try_task_newtask(ctx: &TracePointContext) -> Option<()> {
     if debug() {
         info!(ctx, "pid {} made pid {}", current.pid(), child);
     }
-    let record = Fork {
-        header: header(kind::FORK, now(), &current),
-        child,
-        shares_memory: u32::from(flags & CLONE_VM != 0),
-    };
+    let record =
+        Fork { header: header(kind::FORK, now(), &current), child, shares_memory: u32::from(flags & CLONE_VM != 0) };
     send(kind::FORK, record, Wake::Now);
     Some(())
 }
@@ -60,7 +56,7 @@ pub fn sched_process_exec(_ctx: TracePointContext) -> u32 {
     if let Some(current) = current() {
         // The annotation's place belonged to the old image's libraries.
         let mut process = current.process;
-        process.tls_module_slot = 0;
+        process.annotations = [Annotation::default(); 2];
         let _ = PROCESSES.insert(current.pid(), process, 0);
         send(kind::EXEC, Life { header: header(kind::EXEC, now(), &current) }, Wake::Now);
         if process.flags & PROCESS_HOLD != 0 {

@@ -21,6 +21,8 @@ use object::LittleEndian as LE;
 use object::elf::{self, Dyn64, FileHeader64, NoteHeader64, ProgramHeader64, SectionHeader64};
 use object::pod::{Pod, from_bytes, slice_from_all_bytes};
 
+use crate::catalogue::{self, LANDMARKS};
+
 pub use symbols::{Hit, Symbol, Table};
 pub use tls::{ModuleSlot, TlsVariable};
 
@@ -43,7 +45,7 @@ pub enum ElfError {
 }
 
 /// No table of a sane library is larger (libtensorflow_cc's largest is its 175 MB string table).
-const MAX_TABLE: u64 = 4 << 30;
+const MAX_TABLE: u64 = 1 << 30;
 /// Program headers and dynamic entries of a sane library: some tens.
 const MAX_ENTRIES: usize = 4096;
 
@@ -53,6 +55,7 @@ struct Segment {
     vaddr: u64,
     offset: u64,
     file_size: u64,
+    memory_size: u64,
     executable: bool,
 }
 
@@ -75,6 +78,8 @@ struct Dynamic {
     rela_size: u64,
     plt_rela: Option<u64>,
     plt_rela_size: u64,
+    /// Tables of symbol versions: only their places matter here, as bounds of other tables.
+    versions: [Option<u64>; 3],
     pie: bool,
 }
 
@@ -139,6 +144,12 @@ impl Elf {
         self.kind == elf::ET_EXEC || self.has_interpreter || self.dynamic.is_some_and(|d| d.pie)
     }
 
+    /// Bytes from the load base to the end of the last segment.
+    #[must_use]
+    pub fn image_size(&self) -> u64 {
+        self.loads.iter().map(|s| s.vaddr.saturating_add(s.memory_size)).max().unwrap_or(0)
+    }
+
     fn read_headers(&mut self) -> Result<()> {
         let mut ident = [0_u8; 64];
         if self.len < 64 {
@@ -186,6 +197,7 @@ impl Elf {
                     vaddr: segment.p_vaddr.get(LE),
                     offset,
                     file_size: size,
+                    memory_size: segment.p_memsz.get(LE),
                     executable: segment.p_flags.get(LE).contains(elf::PF_X),
                 }),
                 elf::PT_DYNAMIC => dynamic = Some((offset, size)),
@@ -218,7 +230,10 @@ impl Elf {
                 elf::DT_RELASZ => found.rela_size = value,
                 elf::DT_JMPREL => found.plt_rela = Some(value),
                 elf::DT_PLTRELSZ => found.plt_rela_size = value,
-                elf::DT_FLAGS_1 => found.pie = value & u64::from(elf::DF_1_PIE.0) != 0,
+                elf::DT_VERSYM => found.versions[0] = Some(value),
+                elf::DT_VERNEED => found.versions[1] = Some(value),
+                elf::DT_VERDEF => found.versions[2] = Some(value),
+                elf::DT_FLAGS_1 => found.pie = value & elf::DF_1_PIE.0 != 0,
                 _ => {}
             }
         }
@@ -249,6 +264,20 @@ impl Elf {
             }
             rest = tail.get(desc_size.checked_next_multiple_of(4)?..)?;
         }
+    }
+
+    /// What tells this library from others: its build id, or, where it has none (TensorFlow's wheel 2.21.0), a digest of
+    /// its size and of its headers. Neither is a proof.
+    #[must_use]
+    pub fn identity(&self) -> Option<String> {
+        if let Some(id) = self.build_id() {
+            return Some(format!("b{id}"));
+        }
+        // The headers at the start, and the section headers at the end, which say how large each part is.
+        let head = self.bytes(0, self.len.min(4096)).ok()?;
+        let tail = self.bytes(self.len.saturating_sub(4096), self.len.min(4096)).ok()?;
+        let digest = catalogue::digest(self.len.to_le_bytes().into_iter().chain(head).chain(tail));
+        Some(format!("d{digest:016x}"))
     }
 
     /// Where in the file the byte is that the loader puts at `vaddr`. By program headers: the loader knows no sections.
@@ -334,13 +363,17 @@ impl Elf {
 pub fn interesting(path: &Path) -> Result<bool> {
     const STATIC_TENSORFLOW: u64 = 50 << 20;
     let elf = Elf::open(path)?;
-    for name in crate::catalogue::LANDMARKS {
-        if elf.lookup(name)?.is_some() {
-            return Ok(true);
+    let landmark = |name: &[u8]| LANDMARKS.iter().any(|l| l.as_bytes() == name);
+    if elf.has_hash() {
+        for name in LANDMARKS {
+            if elf.lookup(name)?.is_some() {
+                return Ok(true);
+            }
         }
+    } else if !elf.scan(Table::Dynamic, &landmark)?.is_empty() {
+        return Ok(true);
     }
     if elf.is_executable() && elf.len() >= STATIC_TENSORFLOW {
-        let landmark = |name: &[u8]| crate::catalogue::LANDMARKS.iter().any(|l| l.as_bytes() == name);
         return Ok(!elf.scan(Table::Full, &landmark)?.is_empty());
     }
     Ok(false)
@@ -353,6 +386,3 @@ fn pod<T: Pod>(bytes: &[u8]) -> Result<&T> {
 fn pods<T: Pod>(bytes: &[u8]) -> Result<&[T]> {
     slice_from_all_bytes(bytes).map_err(|()| ElfError::Damaged("a table cut short"))
 }
-
-#[cfg(test)]
-mod tests;

@@ -128,7 +128,11 @@ fn describe(instruction: &Instruction, bytes: &[u8]) -> String {
         let shown = match instruction.op_kind(operand) {
             OpKind::Register => format!("{:?}", instruction.op_register(operand)).to_lowercase(),
             OpKind::Memory => "[…]".to_owned(),
-            OpKind::NearBranch64 => format!("{:+#x}", instruction.near_branch_target().cast_signed()),
+            // Counted from the function's entry.
+            OpKind::NearBranch64 => {
+                let target = instruction.near_branch_target().cast_signed();
+                format!("{}{:#x}", if target < 0 { '-' } else { '+' }, target.unsigned_abs())
+            }
             _ => "…".to_owned(),
         };
         text.push_str(if operand == 0 { " " } else { "," });
@@ -225,7 +229,7 @@ mod tests {
 
     #[test]
     fn reach_is_limited_and_rubbish_is_survived() {
-        let mut far = vec![0x48, 0x85, 0xff].repeat(17); // test rdi,rdi …
+        let mut far = [0x48, 0x85, 0xff].repeat(17); // test rdi,rdi …
         far.push(0x55);
         assert_eq!(at(&far, 6), (0, false));
         assert_eq!(at(&[], 6), (0, false));

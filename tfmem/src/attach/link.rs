@@ -11,11 +11,11 @@ use aya::{
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
     },
 };
-use tokio::io::{Interest, unix::AsyncFd};
 use tfmem_common::{
     config::{FileId, KernelLayout, Process},
     counters,
 };
+use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{plan::Plan, tracefs};
 
@@ -145,8 +145,7 @@ impl Programs {
 
     fn attach_point(&mut self, path: &Path, name: &str, offset: u64, cookie: u64) -> Result<()> {
         let program: &mut UProbe = program(&mut self.ebpf, name)?;
-        let point =
-            UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(offset), cookie: Some(cookie) };
+        let point = UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(offset), cookie: Some(cookie) };
         program.attach(point, path, UProbeScope::AllProcesses)?;
         Ok(())
     }

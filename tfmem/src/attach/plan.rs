@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::elf::{self, Elf, Symbol, Table};
 use super::entry;
-use crate::catalogue::{self, ENTRIES, Entry, Spelling};
+use crate::catalogue::{self, ENTRIES, Entry, Pattern, Spelling};
 
 pub use annotation::{Annotation, Layout};
 
@@ -88,21 +88,30 @@ impl Plan {
 
     /// Does this plan fit this file? A plan from elsewhere (a cache, another container) must not put a probe into
     /// the middle of an instruction: a build id is only a claim, and a wrong probe kills the traced process. So each
-    /// point is looked up again by its index, and its instruction chosen again; only the searches are saved.
+    /// point is looked up again by its index, and its instruction chosen again; only the searches are saved. Nor may
+    /// it leave out what the file has, or a library could be hidden by another that claims its build id.
     #[must_use]
     pub fn fits(&self, elf: &Elf) -> bool {
-        self.points.iter().all(|point| {
-            let Some(entry) = ENTRIES.iter().find(|e| e.name == point.entry) else { return false };
-            let program_known = (!point.ret && point.program == entry.program.enter())
-                || (point.ret && Some(point.program.as_str()) == entry.program.leave());
-            let Ok(Some(symbol)) = elf.symbol_at(point.table, point.symbol_index, &point.symbol) else { return false };
-            let Some(place) = place(elf, &symbol, entry.registers) else { return false };
-            program_known
-                && symbol.function
-                && symbol.value == point.address
-                && place.file_offset == point.file_offset
-                && place.choice.delta == point.delta
-        })
+        let annotation = self.annotation.as_ref().is_none_or(|a| a.fits(elf));
+        let sensible = self.points.len() <= 4 * ENTRIES.len();
+        annotation
+            && sensible
+            && self.is_complete(elf)
+            && self.points.iter().all(|point| {
+                let Some(entry) = ENTRIES.iter().find(|e| e.name == point.entry) else { return false };
+                let program_known = (!point.ret && point.program == entry.program.enter())
+                    || (point.ret && Some(point.program.as_str()) == entry.program.leave());
+                let Ok(Some(symbol)) = elf.symbol_at(point.table, point.symbol_index, &point.symbol) else {
+                    return false;
+                };
+                let Some(place) = place(elf, &symbol, entry.registers) else { return false };
+                program_known
+                    && entry.spellings.iter().any(|s| entry.cookie(s) == point.cookie)
+                    && symbol.function
+                    && symbol.value == point.address
+                    && place.file_offset == point.file_offset
+                    && place.choice.delta == point.delta
+            })
     }
 }
 
@@ -140,6 +149,28 @@ pub fn resolve_in(elf: &Elf, path: &Path) -> elf::Result<Plan> {
 }
 
 impl Plan {
+    /// Has every entry whose symbol the file exports a point?
+    fn is_complete(&self, elf: &Elf) -> bool {
+        let exported = |entry: &Entry| {
+            entry.spellings.iter().any(|spelling| match spelling.pattern {
+                Pattern::Exact(name) => elf.lookup(name).is_ok_and(|s| s.is_some_and(|s| s.function)),
+                Pattern::Prefix(_) => false,
+            })
+        };
+        let has_points = |entry: &Entry| {
+            let has = |program: &str| self.points.iter().any(|p| p.entry == entry.name && p.program == program);
+            has(entry.program.enter()) && entry.program.leave().is_none_or(has)
+        };
+        ENTRIES.iter().all(|entry| has_points(entry) || !entry.wrapper_of.is_empty() || !exported(entry))
+    }
+
+    /// A remembered plan, used for a file at another place.
+    pub(super) fn rebase(&mut self, elf: &Elf, path: &Path) {
+        self.library.path = path.to_string_lossy().into_owned();
+        self.library.size = elf.len();
+        self.library.version = version::of(elf, path);
+    }
+
     fn add(&mut self, elf: &Elf, entry: &Entry, spelling: &Spelling, name: &str, symbol: &Symbol) {
         let Some(place) = place(elf, symbol, entry.registers) else {
             let reason = format!("{name} is not in an executable part of the file");
@@ -148,7 +179,8 @@ impl Plan {
         };
         // The return probe shares the entry's place, so that one trap serves both. The kernel finds the return address
         // by the stack pointer alone (`arch_uretprobe_hijack_return_addr`), which is at the chosen instruction what it
-        // is at the entry.
+        // is at the entry. Measured on 6.18 with a function like 2.21's AlignedMalloc: the pair costs 2.5 µs at +7,
+        // 16 µs at the entry, with the right results.
         let programs = [Some((entry.program.enter(), false)), entry.program.leave().map(|program| (program, true))];
         for (program, ret) in programs.into_iter().flatten() {
             let point = Point {

@@ -47,7 +47,11 @@ impl Call {
     pub const fn wakes(self) -> bool {
         matches!(
             self,
-            Self::CloseSession | Self::DeleteSession | Self::DirectSessionClose | Self::DeleteContext | Self::ClearCaches
+            Self::CloseSession
+                | Self::DeleteSession
+                | Self::DirectSessionClose
+                | Self::DeleteContext
+                | Self::ClearCaches
         )
     }
 

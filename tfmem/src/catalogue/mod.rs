@@ -181,12 +181,14 @@ pub const DISTRIBUTIONS: &[&str] = &[
 /// A number that changes when the catalogue does: plans made with another catalogue are stale.
 #[must_use]
 pub fn fingerprint() -> u64 {
-    // FNV-1a (http://www.isthe.com/chongo/tech/comp/fnv/): stable between builds, unlike the standard hasher.
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in format!("{ENTRIES:?}{ANNOTATION:?}").bytes() {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    hash
+    digest(format!("{ENTRIES:?}{ANNOTATION:?}").into_bytes())
+}
+
+/// FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>): stable between builds, unlike the standard hasher.
+#[must_use]
+pub fn digest(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 #[cfg(test)]

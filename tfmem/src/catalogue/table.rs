@@ -262,7 +262,7 @@ pub const ENTRIES: &[Entry] = &[
             exact(
                 "_ZN10tensorflow13DirectSession11RunInternalElRKNS_10RunOptionsEPNS_18CallFrameInterfaceEPNS0_16ExecutorsAndKeysEPNS_11RunMetadataERKN3tsl6thread17ThreadPoolOptionsE",
                 Text::None,
-                "2.15.1, 2.21.0",
+                ALL_READ,
             ),
             // `l` or `x`: the step's number is `long` or, in older versions, `long long`.
             prefix("_ZN10tensorflow13DirectSession11RunInternalElRKNS_10RunOptionsEPNS_1", Text::None, "others"),
@@ -317,8 +317,8 @@ pub const ENTRIES: &[Entry] = &[
         call: Some(Call::AddFunction),
         registers: 2,
         spellings: &[
-            exact("TFE_ContextAddFunction", Text::None, "2.12.0, 2.15.1, 2.21.0"),
-            exact("TFE_ContextAddFunctionDef", Text::None, "2.12.0, 2.15.1, 2.21.0"),
+            exact("TFE_ContextAddFunction", Text::None, ALL_READ),
+            exact("TFE_ContextAddFunctionDef", Text::None, ALL_READ),
         ],
         ..C_API
     },
@@ -327,7 +327,7 @@ pub const ENTRIES: &[Entry] = &[
         meaning: "a traced function was removed from the eager context",
         call: Some(Call::RemoveFunction),
         registers: 2,
-        spellings: &[exact("TFE_ContextRemoveFunction", Text::CStr(1), "2.12.0, 2.15.1, 2.21.0")],
+        spellings: &[exact("TFE_ContextRemoveFunction", Text::CStr(1), ALL_READ)],
         ..C_API
     },
 ];

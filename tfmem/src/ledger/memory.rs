@@ -11,7 +11,7 @@ impl Process {
             return;
         }
         // An extension of this pool makes no other change than regions.
-        self.lost_extend(event, Some(pool), &mut Vec::new());
+        self.lost_extend(event, pool, &mut Vec::new());
         let (requested, bytes) = sizes;
         let row = self.row(event, addr, requested, bytes, origin);
         let row = Row { pool: self.names.pools.id(pool), ..row };

@@ -229,8 +229,12 @@ impl Live {
             }
             self.say_losses();
         }
-        let gone: Vec<u32> =
-            self.tracked.iter().filter(|(pid, tracked)| !tracked.seized && tracked.leader_gone && ended(**pid)).map(|(pid, _)| *pid).collect();
+        let gone: Vec<u32> = self
+            .tracked
+            .iter()
+            .filter(|(pid, tracked)| !tracked.seized && tracked.leader_gone && ended(**pid))
+            .map(|(pid, _)| *pid)
+            .collect();
         for pid in gone {
             self.ended(pid, None, now);
         }

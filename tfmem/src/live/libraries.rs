@@ -7,13 +7,10 @@ use std::{
     time::Instant,
 };
 
+use tfmem_common::config::Annotation;
+
 use crate::{
-    attach::{
-        cache::Cache,
-        elf,
-        link::Programs,
-        plan::Plan,
-    },
+    attach::{cache::Cache, elf, link::Programs, plan::Plan},
     event::{Addr, Body, Event, LibraryInfo},
     stream::decode::Hold,
     target::{
@@ -47,7 +44,7 @@ pub struct Libraries {
 
 impl Libraries {
     pub fn new(cache: Option<&Path>) -> Self {
-        let cache = cache.map_or_else(Cache::open, Cache::open_at);
+        let cache = cache.map_or_else(Cache::open, Cache::at);
         Self { cache, files: BTreeMap::new(), announced: BTreeSet::new() }
     }
 
@@ -160,9 +157,16 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
 fn set_annotation(programs: &mut Programs, pid: u32, line: &Line, plan: &Plan) {
     let (Some(annotation), Some(mut process)) = (&plan.annotation, programs.tracked(pid)) else { return };
     let Some(bias) = plan.load_bias(line.start, line.offset) else { return };
-    process.tls_module_slot = bias.wrapping_add(annotation.module_slot_vaddr);
-    process.annotation_offset = annotation.symbol_offset as u32;
-    process.annotation_layout = annotation.layout.number();
+    let place = Annotation {
+        module_slot: bias.wrapping_add(annotation.module_slot_vaddr),
+        offset: annotation.symbol_offset as u32,
+        layout: annotation.layout.number(),
+    };
+    let Some(free) = process.annotations.iter_mut().find(|known| known.module_slot == 0 || **known == place) else {
+        log::warn!("process {pid}: a third copy of the op annotation, in {}, is not read", line.name);
+        return;
+    };
+    *free = place;
     if let Err(error) = programs.track(pid, process) {
         log::warn!("process {pid}: ops will not be named: {error:#}");
     }

@@ -2,6 +2,9 @@
 
 pub mod json;
 pub mod model;
+#[cfg(test)]
+#[allow(clippy::expect_used, reason = "tests fail by panicking")]
+mod tests;
 pub mod text;
 pub mod units;
 

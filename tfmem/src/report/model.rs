@@ -175,6 +175,8 @@ pub struct Boundary {
     /// When the span that this boundary ends began.
     pub opened_at: String,
     pub at: String,
+    /// When the survivors were taken. At `process_exit` these are what was alive `at` the end, and `after_at` is when
+    /// processes left over were looked for.
     pub after_at: String,
     /// Time really waited between `at` and `after_at`, ms (less than asked for when the process ended first).
     pub grace_ms: u64,

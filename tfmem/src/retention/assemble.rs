@@ -230,7 +230,8 @@ impl Builder<'_> {
         if !open.is_empty() {
             for a in self.process.allocations().filter(super::scene::is_memory) {
                 if let Some(owner) = a.owner {
-                    *held.entry(owner).or_default() += a.bytes;
+                    let sum = held.entry(owner).or_default();
+                    *sum = sum.saturating_add(a.bytes);
                 }
             }
         }

@@ -17,7 +17,12 @@ pub(super) fn look(process: &Process, at: u64, snapshot: &Arc<Snapshot>, known: 
     let pools = snapshot.resident.as_deref().map(|r| resident_pools(process, r));
     let heap = snapshot.resident.as_deref().map(|r| resident_heap(process, r));
     let bands = bands(snapshot, pools.as_ref(), heap, known);
-    Look { at, rss: snapshot.rss(), bands, pools: pools.map_or_else(Vec::new, |p| p.each), snapshot: snapshot.clone() }
+    Look { at, rss: rss(snapshot), bands, pools: pools.map_or_else(Vec::new, |p| p.each), snapshot: snapshot.clone() }
+}
+
+/// The whole RSS. A recording may be damaged, so that no sum may be trusted to fit.
+pub(super) const fn rss(snapshot: &Snapshot) -> u64 {
+    snapshot.rss_anon.saturating_add(snapshot.rss_file).saturating_add(snapshot.rss_shmem)
 }
 
 /// Resident bytes in pools: chunks, the free part of regions, and each pool's figures.
@@ -44,8 +49,11 @@ fn resident_pools(process: &Process, resident: &[(Addr, u64)]) -> ResidentPools 
             // Only chunks inside a known region: a chunk elsewhere must not make free bytes vanish.
             let end = region.start.saturating_add(region.bytes);
             let first = chunks.partition_point(|&(start, ..)| start < region.start);
-            used +=
-                chunks[first..].iter().take_while(|&&(start, ..)| start < end).map(|&(_, bytes, _)| bytes).sum::<u64>();
+            used = chunks[first..]
+                .iter()
+                .take_while(|&&(start, ..)| start < end)
+                .map(|&(_, bytes, _)| bytes)
+                .fold(used, u64::saturating_add);
         }
         let free = all.saturating_sub(used);
         out.free = out.free.saturating_add(free);
@@ -103,11 +111,14 @@ fn unexplained(snapshot: &Snapshot, known: &Known) -> Option<u64> {
             let covered = intersection(&[(m.start, m.len)], near(&known, m));
             match &snapshot.resident {
                 Some(resident) => {
-                    let in_known: u64 = covered.iter().map(|&(s, n)| resident_in(resident, s, n)).sum();
+                    let in_known: u64 =
+                        covered.iter().map(|&(s, n)| resident_in(resident, s, n)).fold(0, u64::saturating_add);
                     resident_in(resident, m.start, m.len).saturating_sub(in_known)
                 }
                 // Without pages the resident bytes of a mapping known in part may lie in either part.
-                None => m.resident_bytes.min(m.len.saturating_sub(covered.iter().map(|&(_, n)| n).sum())),
+                None => m
+                    .resident_bytes
+                    .min(m.len.saturating_sub(covered.iter().map(|&(_, n)| n).fold(0, u64::saturating_add))),
             }
         })
         .fold(0, u64::saturating_add);

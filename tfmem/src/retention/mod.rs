@@ -15,8 +15,10 @@ pub mod residency;
 mod scene;
 mod survivors;
 #[cfg(test)]
+#[allow(clippy::expect_used, clippy::panic, reason = "a script that is wrong is a test that is wrong")]
 pub(crate) mod testing;
 #[cfg(test)]
+#[allow(clippy::expect_used, clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests;
 mod timeline;
 mod watch;
@@ -90,6 +92,12 @@ impl Analysis {
         &self.ledger
     }
 
+    /// When survivors are due next: a look at the process soon after that tells how much of them is resident.
+    #[must_use]
+    pub fn next_due(&self) -> Option<u64> {
+        self.due.peek().map(|&Reverse((due, _))| due)
+    }
+
     /// Takes one event in.
     pub fn feed(&mut self, event: &Event) {
         if self.start.is_none() || event.body == Body::TraceStart {
@@ -109,7 +117,7 @@ impl Analysis {
         changes.clear();
         self.ledger.apply(event, &mut changes);
         self.meet(event);
-        self.note(event, known);
+        self.note(event, &known);
         for change in &changes {
             self.follow(event, change);
         }
@@ -194,18 +202,23 @@ impl Analysis {
     }
 
     /// What the changes do not tell.
-    fn note(&mut self, event: &Event, known: look::Known) {
+    fn note(&mut self, event: &Event, known: &look::Known) {
+        // Most events are allocations: nothing to note, nothing to look up.
+        if !matches!(event.body, Body::Snapshot(_) | Body::Exec | Body::Leave { call: Call::NewContext, .. }) {
+            return;
+        }
         let Some(&i) = self.current.get(&event.pid) else { return };
         match &event.body {
-            Body::Snapshot(snapshot) if self.live.contains(&i) => {
-                let look = self.context(i).map(|cx| look::look(cx.process, event.at, snapshot, &known));
+            Body::Snapshot(snapshot) if self.live.contains(&i) || snapshot.at_exit => {
+                let live = self.live.contains(&i);
+                let look = self.context(i).map(|cx| look::look(cx.process, event.at, snapshot, known));
                 if let Some(look) = look {
-                    self.with(i, |watch, cx| watch.sees(cx.process, look));
+                    self.with(i, |watch, cx| if live { watch.sees(cx.process, look) } else { watch.sees_late(look) });
                 }
                 if let Some(watch) = self.watches.get_mut(i) {
                     watch.compared |= !snapshot.mappings.is_empty();
                 }
-                self.leftover_seen(i, event.at, snapshot.rss());
+                self.leftover_seen(i, event.at, look::rss(snapshot));
             }
             Body::Exec => {
                 self.with(i, |watch, _| watch.execs());
@@ -348,7 +361,7 @@ fn begin_context(watch: &mut Watch, cx: Context, kind: BoundaryKind, context: Ad
 
 /// When resident bytes were read last, and what they were.
 fn last_rss(process: &Process) -> Option<(u64, u64)> {
-    process.identity.snapshot.as_ref().map(|(at, s)| (*at, s.rss()))
+    process.identity.snapshot.as_ref().map(|(at, s)| (*at, look::rss(s)))
 }
 
 fn comm(process: &Process) -> String {

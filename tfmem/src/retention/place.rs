@@ -2,7 +2,6 @@
 
 use std::ffi::CStr;
 
-use crate::event::Origin;
 use crate::report::model::Place;
 
 /// The variable that an op of this name initialises or assigns.
@@ -34,9 +33,9 @@ fn is_numbered(text: &str, stem: &str) -> bool {
 
 /// The region's text, `None` when nobody said.
 #[must_use]
-pub fn region_of(origin: &Origin) -> Option<String> {
+pub fn region_text(region: [u8; 8]) -> Option<String> {
     let mut bytes = [0_u8; 9];
-    bytes[..8].copy_from_slice(&origin.region);
+    bytes[..8].copy_from_slice(&region);
     let text = CStr::from_bytes_until_nul(&bytes).ok()?.to_string_lossy().into_owned();
     (!text.is_empty()).then_some(text)
 }
@@ -84,8 +83,8 @@ mod tests {
 
     #[test]
     fn regions_end_at_the_first_zero() {
-        assert_eq!(region_of(&Origin { region: *b"output\0\0", ..Origin::default() }).as_deref(), Some("output"));
-        assert_eq!(region_of(&Origin { region: *b"persiste", ..Origin::default() }).as_deref(), Some("persiste"));
-        assert_eq!(region_of(&Origin::default()), None);
+        assert_eq!(region_text(*b"output\0\0").as_deref(), Some("output"));
+        assert_eq!(region_text(*b"persiste").as_deref(), Some("persiste"));
+        assert_eq!(region_text([0; 8]), None);
     }
 }

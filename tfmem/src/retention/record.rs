@@ -143,8 +143,11 @@ impl Record {
         }
         let Some(resident) = look.snapshot.resident.as_deref() else { return };
         for row in &mut self.rows {
-            let bytes =
-                row.ranges.iter().map(|&(start, len)| super::residency::resident_in(resident, start, len)).sum();
+            let bytes = row
+                .ranges
+                .iter()
+                .map(|&(start, len)| super::residency::resident_in(resident, start, len))
+                .fold(0, u64::saturating_add);
             row.survivor.resident_bytes = Some(bytes);
             row.ranges = Vec::new();
         }

@@ -11,7 +11,7 @@ pub fn resident_in(ranges: &[(Addr, u64)], start: Addr, len: u64) -> u64 {
         .iter()
         .take_while(|&&(s, _)| s < end)
         .map(|&(s, n)| s.saturating_add(n).min(end).saturating_sub(s.max(start)))
-        .sum()
+        .fold(0, u64::saturating_add)
 }
 
 /// A range list as (start, bytes) made sorted and disjoint.

@@ -65,7 +65,7 @@ impl Scene<'_> {
             Subject::Session(id) => Claim::of(&self.process.sessions, id),
             _ => None,
         };
-        self.process.allocations().filter(|a| is_memory(a)).filter(move |a| match self.subject {
+        self.process.allocations().filter(is_memory).filter(move |a| match self.subject {
             Subject::Process => true,
             Subject::Session(_) => claim.as_ref().is_some_and(|c| c.holds(a)),
             Subject::Context(_) => a.owner.is_none() && (self.opened..=self.at).contains(&a.born),

@@ -1,11 +1,13 @@
 //! Survivors in groups: what a person can act on is "64 MiB, variable w, session 3", not one line for each block.
 
+use std::collections::BTreeMap;
+use std::mem::take;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use super::causes::{self, Claimed};
-use super::place::{place, region_of};
+use super::place::{place, region_text};
 use super::record::Row;
 use super::scene::Scene;
 use crate::event::Addr;
@@ -23,7 +25,7 @@ pub(super) struct Key {
     pub owner: Option<SessionId>,
     pub pool: Option<Addr>,
     pub op: Option<Arc<str>>,
-    pub region: Option<String>,
+    pub region: [u8; 8],
 }
 
 #[derive(Clone, Debug)]
@@ -37,21 +39,10 @@ pub(super) struct Group {
     pub ranges: Vec<(Addr, u64)>,
 }
 
-impl Group {
-    pub fn layer(&self) -> Layer {
-        match self.key.layer {
-            BlockLayer::Chunk => Layer::PoolChunk,
-            BlockLayer::Heap => Layer::Heap,
-        }
-    }
-}
-
 /// Survivors of a boundary, grouped, with the verdicts on them. No byte is in two groups.
 pub(super) fn judge(scene: &Scene) -> (Vec<Row>, Vec<Verdict>) {
-    let groups = group(scene);
-    let (shown, folded): (Vec<Group>, Vec<Group>) = split(groups.clone(), scene.min_bytes);
-    let mut rows: Vec<Row> = shown.into_iter().map(|g| row(scene, g)).collect();
-    rows.extend(fold(scene, folded));
+    let mut groups = group(scene);
+    let rows = rows(scene, &mut groups);
     let mut verdicts = Vec::new();
     for rule in &causes::RULES {
         let mine: Vec<&Group> = groups.iter().filter(|g| g.key.cause == rule.cause).collect();
@@ -76,7 +67,7 @@ fn group(scene: &Scene) -> Vec<Group> {
             owner: a.owner,
             pool: a.pool,
             op,
-            region: region_of(&a.origin),
+            region: a.origin.region,
         };
         let group = groups.entry(key).or_insert_with_key(|key| Group {
             key: key.clone(),
@@ -100,68 +91,72 @@ fn group(scene: &Scene) -> Vec<Group> {
     groups
 }
 
-type Rank<'a> = (BlockLayer, Cause, Option<SessionId>, Option<Addr>, Option<&'a str>, Option<&'a str>);
+type Rank<'a> = (BlockLayer, Cause, Option<SessionId>, Option<Addr>, Option<&'a str>, [u8; 8]);
 
 fn rank(key: &Key) -> Rank<'_> {
-    (key.layer, key.cause, key.owner, key.pool, key.op.as_deref(), key.region.as_deref())
+    (key.layer, key.cause, key.owner, key.pool, key.op.as_deref(), key.region)
 }
 
-/// Groups with a row of their own, and groups to fold.
-fn split(groups: Vec<Group>, min_bytes: u64) -> (Vec<Group>, Vec<Group>) {
-    let (mut shown, mut folded): (Vec<Group>, Vec<Group>) = groups.into_iter().partition(|g| g.bytes >= min_bytes);
-    if shown.len() > MAX_ROWS {
-        folded.extend(shown.split_off(MAX_ROWS));
+/// A row for each group that is large enough, and one for all others of a cause and layer, so that the sums of both
+/// stay exact. The rows take the ranges of the groups.
+fn rows(scene: &Scene, groups: &mut [Group]) -> Vec<Row> {
+    let large = groups.iter().take(MAX_ROWS).take_while(|g| g.bytes >= scene.min_bytes).count();
+    let (shown, small) = groups.split_at_mut(large);
+    let mut rows: Vec<Row> = Vec::with_capacity(large + 8);
+    for group in shown {
+        let ranges = take(&mut group.ranges);
+        rows.push(row(scene, group, ranges));
     }
-    (shown, folded)
-}
-
-/// One row for each cause and layer, so that the sums of both stay exact. A single group keeps its name.
-fn fold(scene: &Scene, groups: Vec<Group>) -> Vec<Row> {
-    let mut by_cause: Vec<((Cause, BlockLayer), Vec<Group>)> = Vec::new();
-    for group in groups {
-        let key = (group.key.cause, group.key.layer);
-        match by_cause.iter_mut().find(|(k, _)| *k == key) {
-            Some((_, list)) => list.push(group),
-            None => by_cause.push((key, vec![group])),
-        }
+    let mut by_cause: BTreeMap<(Cause, BlockLayer), Vec<&mut Group>> = BTreeMap::new();
+    for group in small {
+        by_cause.entry((group.key.cause, group.key.layer)).or_default().push(group);
     }
-    by_cause.sort_by_key(|(key, _)| *key);
-    by_cause.into_iter().filter_map(|(_, list)| folded(scene, list)).collect()
+    rows.extend(by_cause.into_values().filter_map(|list| folded(scene, list)));
+    rows
 }
 
-fn folded(scene: &Scene, groups: Vec<Group>) -> Option<Row> {
+/// A single group keeps its name.
+fn folded(scene: &Scene, groups: Vec<&mut Group>) -> Option<Row> {
     let n = groups.len() as u64;
     let mut all = groups.into_iter();
-    let mut sum = all.next()?;
+    let first = all.next()?;
+    let mut ranges = take(&mut first.ranges);
     if n == 1 {
-        return Some(row(scene, sum));
+        return Some(row(scene, first, ranges));
     }
+    let mut sum = first.clone();
     for g in all {
         sum.bytes = sum.bytes.saturating_add(g.bytes);
         sum.count += g.count;
         sum.oldest = sum.oldest.min(g.oldest);
-        sum.ranges.extend(g.ranges);
+        ranges.append(&mut g.ranges);
     }
-    sum.key = Key { owner: None, pool: None, op: None, region: None, ..sum.key };
-    let mut row = row(scene, sum);
+    sum.key = Key { owner: None, pool: None, op: None, region: [0; 8], ..sum.key };
+    let mut row = row(scene, &sum, ranges);
     row.survivor.folded_groups = Some(n);
     Some(row)
 }
 
-fn row(scene: &Scene, group: Group) -> Row {
+fn row(scene: &Scene, group: &Group, ranges: Vec<(Addr, u64)>) -> Row {
     let survivor = Survivor {
-        layer: group.layer(),
+        layer: match group.key.layer {
+            BlockLayer::Chunk => Layer::PoolChunk,
+            BlockLayer::Heap => Layer::Heap,
+        },
         bytes: group.bytes,
         resident_bytes: None,
         count: group.count,
         folded_groups: None,
         oldest_age_ms: scene.after.saturating_sub(group.oldest) / 1_000_000,
         cause: group.key.cause,
-        owner: group.key.owner.map(|id| format!("session {id}")),
+        owner: group.key.owner.map(|id| match scene.process.session(id) {
+            Some(_) => format!("session {id}"),
+            None => "session that failed to open".to_owned(),
+        }),
         pool: group.key.pool.map(|pool| scene.pool_name(pool)),
         device: None,
-        place: place(group.key.op.as_deref(), group.key.region),
+        place: place(group.key.op.as_deref(), region_text(group.key.region)),
         stack: None,
     };
-    Row { survivor, ranges: group.ranges }
+    Row { survivor, ranges }
 }

@@ -72,7 +72,7 @@ impl Script {
             "killed" => put(self, Body::Ended { status: Some(ExitStatus::Signal(args[0].parse().expect("signal"))) }),
             "lost" => put(self, Body::Lost { what: args[0].into(), count: args[1].parse().expect("count") }),
             "map" => {
-                put(self, Body::Map { start: hex(args[0]), len: size(args[1]), prot: 3, flags: 0x22, file: false })
+                put(self, Body::Map { start: hex(args[0]), len: size(args[1]), prot: 3, flags: 0x22, file: false });
             }
             "look" => put(self, Body::Snapshot(Arc::new(snapshot(args)))),
             "new" => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::pools::{self, region_bytes};
 use super::record::{Block, Leftover, Look, Pending, Record, Side, Subject, layers};
@@ -10,7 +10,7 @@ use super::scene::{Baseline, Claim, Scene, is_memory};
 use super::survivors;
 use super::timeline::Timeline;
 use crate::event::Addr;
-use crate::ledger::types::{BlockLayer, SessionId};
+use crate::ledger::types::SessionId;
 use crate::ledger::{Ledger, Process};
 use crate::report::model::BoundaryKind;
 
@@ -43,7 +43,6 @@ pub(super) struct Watch {
     pub timeline: Timeline,
     /// When descendants are looked for, once the process has ended.
     pub leftovers_due: Option<u64>,
-    pub over: bool,
 }
 
 /// What a judgement needs beside the process.
@@ -136,14 +135,14 @@ impl Watch {
         while i < self.pending.len() {
             if all || self.pending[i].due <= now {
                 let pending = self.pending.remove(i);
-                self.judge(cx, pending, now);
+                self.judge(cx, &pending, now);
             } else {
                 i += 1;
             }
         }
     }
 
-    fn judge(&mut self, cx: Context, pending: Pending, now: u64) {
+    fn judge(&mut self, cx: Context, pending: &Pending, now: u64) {
         let given_back = pending.given_back.unwrap_or_else(|| gone(cx.process, &pending.blocks));
         self.next_id += 1;
         let mut record = self.record(cx, pending, now);
@@ -151,7 +150,7 @@ impl Watch {
         self.keep(record);
     }
 
-    fn record(&self, cx: Context, pending: Pending, now: u64) -> Record {
+    fn record(&self, cx: Context, pending: &Pending, now: u64) -> Record {
         let scene = Scene {
             ledger: cx.ledger,
             process: cx.process,
@@ -210,15 +209,16 @@ impl Watch {
             blocks: Vec::new(),
             given_back: None,
         };
-        let mut record = self.record(cx, pending, at);
+        let mut record = self.record(cx, &pending, at);
         record.before = record.after_side;
         // One taken at the very end is exact; an older one still tells, if it is not too old.
         match self.look.as_ref().filter(|l| l.snapshot.at_exit || at.saturating_sub(l.at) <= NEAR) {
             Some(look) => record.see(look),
+            // The look at the very end can come in late.
+            None if kind == BoundaryKind::ProcessExit => {}
             None => record.give_up_look(),
         }
         self.keep(record);
-        self.over = true;
     }
 
     /// Keeps the first boundaries and the last ones.
@@ -250,12 +250,23 @@ impl Watch {
         self.look = Some(look);
     }
 
+    /// A look at the very end of the process that came in after its end did.
+    pub fn sees_late(&mut self, look: Look) {
+        if let Some(record) = self.records.last_mut().filter(|r| r.awaits_look) {
+            record.see(&look);
+            self.look = Some(look);
+        }
+    }
+
     /// Descendants alive now are what the process left behind.
     pub fn leaves(&mut self, leftovers: Vec<Leftover>, now: u64) {
         self.leftovers_due = None;
         let Some(record) = self.records.last_mut().filter(|r| r.kind == BoundaryKind::ProcessExit) else { return };
         record.after = now;
         record.leftovers = leftovers;
+        if record.awaits_look {
+            record.give_up_look();
+        }
     }
 
     /// Another program runs in the process: observations of the old one say nothing of it.
@@ -294,6 +305,5 @@ fn blocks_of(process: &Process, id: SessionId) -> Vec<Block> {
 /// Bytes of these blocks that are not there any more.
 fn gone(process: &Process, blocks: &[Block]) -> u64 {
     let alive = |b: &&Block| process.allocation(b.layer, b.addr).is_some_and(|a| a.born == b.born);
-    let mut seen: FxHashSet<(BlockLayer, Addr)> = FxHashSet::default();
-    blocks.iter().filter(|b| !alive(b) && seen.insert((b.layer, b.addr))).map(|b| b.bytes).fold(0, u64::saturating_add)
+    blocks.iter().filter(|b| !alive(b)).map(|b| b.bytes).fold(0, u64::saturating_add)
 }

@@ -122,13 +122,9 @@ fn call(number: u32) -> Result<Call, DecodeError> {
 fn memory_call(record: &wire::Memory) -> Result<Body, DecodeError> {
     let (start, len) = (record.start, record.len);
     Ok(match record.call {
-        memory::MMAP => Body::Map {
-            start,
-            len: page_up(len),
-            prot: record.prot,
-            flags: record.flags as u32,
-            file: record.fd >= 0,
-        },
+        memory::MMAP => {
+            Body::Map { start, len: page_up(len), prot: record.prot, flags: record.flags as u32, file: record.fd >= 0 }
+        }
         memory::MUNMAP => Body::Unmap { start, len: page_up(len) },
         memory::MREMAP => Body::Remap {
             old_start: record.old_start,
@@ -198,6 +194,6 @@ mod tests {
     fn lengths_are_whole_pages_and_cannot_overflow() {
         assert_eq!(page_up(1), 4096);
         assert_eq!(page_up(4096), 4096);
-        assert_eq!(page_up(u64::MAX), u64::MAX & !4095);
+        assert_eq!(page_up(u64::MAX), !4095);
     }
 }

@@ -67,9 +67,7 @@ pub fn prepare(command: &[OsString]) -> Result<Waiting, SpawnError> {
     // SAFETY: the child only calls async-signal-safe functions (`child`), and all it needs was allocated before.
     match unsafe { fork() }.map_err(io::Error::from)? {
         ForkResult::Child => child(&pointers, wait_go.as_raw_fd(), go.as_raw_fd(), say_failed.as_raw_fd()),
-        ForkResult::Parent { child } => {
-            Ok(Waiting { pid: child.as_raw() as u32, command: name, go, failed })
-        }
+        ForkResult::Parent { child } => Ok(Waiting { pid: child.as_raw() as u32, command: name, go, failed }),
     }
 }
 

@@ -37,8 +37,16 @@ enum Command {
 #[derive(Debug)]
 pub enum Message {
     /// The process is at its end; this is what it looked like with all its memory still there.
-    Exiting { pid: u32, at: u64, snapshot: Option<Snapshot> },
-    Ended { pid: u32, status: ExitStatus, at: u64 },
+    Exiting {
+        pid: u32,
+        at: u64,
+        snapshot: Option<Snapshot>,
+    },
+    Ended {
+        pid: u32,
+        status: ExitStatus,
+        at: u64,
+    },
 }
 
 /// Our side of the warden.
@@ -179,8 +187,9 @@ impl Worker {
                 let _ = self.messages.send(Message::Ended { pid, status, at: clock::boot_ns() });
             }
             ptrace::Status::Exiting => {
-                let at = clock::boot_ns();
                 let snapshot = (self.look)(pid);
+                // The process stood still meanwhile: what was seen holds until it goes on.
+                let at = clock::boot_ns();
                 let _ = self.messages.send(Message::Exiting { pid, at, snapshot });
                 ptrace::go_on(pid, 0);
             }

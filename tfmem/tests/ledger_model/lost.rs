@@ -7,7 +7,7 @@ use tfmem::event::{Body, Call, Event, ExitStatus, Mapping, MappingKind, Origin, 
 use tfmem::ledger::types::{Anomalies, BlockLayer, Change, Totals};
 use tfmem::ledger::{Ledger, Process};
 
-use crate::sessions::{PID, Program};
+use crate::program::{PID, Program};
 use crate::{Rng, apply, streams};
 
 /// Every sum kept from event to event against a recount.

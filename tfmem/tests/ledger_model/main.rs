@@ -6,6 +6,7 @@
 mod blocks;
 mod lost;
 mod maps;
+mod program;
 mod sessions;
 
 use tfmem::event::{Body, Event};

@@ -11,6 +11,8 @@ use super::{Elf, ElfError, Range, Result, pods};
 const WINDOW: u64 = 1 << 20;
 /// No symbol of the catalogue is longer; a name that does not end within this is no match.
 const LONGEST_NAME: u64 = 1024;
+/// A symbol table larger than this is damaged (libtensorflow_cc's full one has 30 MB).
+const MAX_SYMBOLS: u64 = 256 << 20;
 /// Steps in one hash chain. Real chains have about one entry; a damaged table could be a circle.
 const LONGEST_CHAIN: u32 = 1 << 16;
 
@@ -57,6 +59,9 @@ impl Symbol {
     }
 }
 
+/// Gets a symbol's name, number and record.
+type Visit<'a> = &'a mut dyn FnMut(&[u8], u32, &Sym64<LE>);
+
 /// A symbol table and its strings.
 #[derive(Clone, Copy, Debug)]
 struct Tables {
@@ -65,6 +70,12 @@ struct Tables {
 }
 
 impl Elf {
+    /// Can dynamic symbols be looked up, or does each look-up walk the whole table?
+    #[must_use]
+    pub fn has_hash(&self) -> bool {
+        self.dynamic.is_none_or(|d| d.gnu_hash.is_some() || d.sysv_hash.is_some())
+    }
+
     /// A dynamic symbol by its exact name: a few reads with a hash table, a walk over the table without.
     pub fn lookup(&self, name: &str) -> Result<Option<Symbol>> {
         let Some(dynamic) = self.dynamic else { return Ok(None) };
@@ -193,10 +204,11 @@ impl Elf {
         let (Some(symtab), Some(strtab)) = (dynamic.symtab, dynamic.strtab) else { return Ok(None) };
         let strings = self.table_at(strtab, dynamic.strtab_size)?;
         let (offset, left) = self.locate(symtab).ok_or(ElfError::Damaged("symbols outside the file"))?;
-        // The dynamic section does not say how many symbols there are. Their table is followed by another one: the
-        // nearest of those that do start after it is a bound, and the string table is one in practice.
-        let end = [Some(strtab), dynamic.gnu_hash, dynamic.sysv_hash, dynamic.rela]
+        // The dynamic section does not say how many symbols there are, but another of its tables follows theirs (the
+        // versions of the symbols in the wheels, their names as GNU ld orders them).
+        let end = [Some(strtab), dynamic.gnu_hash, dynamic.sysv_hash, dynamic.rela, dynamic.plt_rela]
             .into_iter()
+            .chain(dynamic.versions)
             .flatten()
             .filter(|&at| at > symtab)
             .map(|at| at - symtab)
@@ -262,13 +274,11 @@ impl Elf {
     ///
     /// The symbols are sorted by the place of their name first, so that the string table (up to 175 MB) is read once,
     /// forwards, in small windows.
-    fn walk(
-        &self,
-        table: Table,
-        keep: &dyn Fn(&Sym64<LE>) -> bool,
-        visit: &mut dyn FnMut(&[u8], u32, &Sym64<LE>),
-    ) -> Result<()> {
+    fn walk(&self, table: Table, keep: &dyn Fn(&Sym64<LE>) -> bool, visit: Visit<'_>) -> Result<()> {
         let Some(tables) = self.tables(table)? else { return Ok(()) };
+        if tables.symbols.size > MAX_SYMBOLS {
+            return Err(ElfError::Damaged("an absurdly large symbol table"));
+        }
         let size = size_of::<Sym64<LE>>() as u64;
         let count = tables.symbols.size / size;
         let step = WINDOW / size;

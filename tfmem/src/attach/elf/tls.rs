@@ -7,7 +7,7 @@
 use object::LittleEndian as LE;
 use object::elf::{self, Rela64};
 
-use super::{Elf, Range, Result, Table, pods};
+use super::{Elf, Range, Result, Symbol, Table, pods};
 
 /// Bytes read at a time when relocations are walked.
 const WINDOW: u64 = 1 << 20;
@@ -16,6 +16,8 @@ const WINDOW: u64 = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsVariable {
     pub name: String,
+    /// Number in the full symbol table.
+    pub index: u32,
     /// Offset in the library's thread-local block.
     pub offset: u64,
     pub size: u64,
@@ -24,8 +26,8 @@ pub struct TlsVariable {
 /// Where the module number of a library stands in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModuleSlot {
-    /// Address (before relocation) of the word.
-    At(u64),
+    /// Address (before relocation) of the word, and the number of the relocation that fills it.
+    At { vaddr: u64, relocation: u32 },
     /// None, for this reason.
     None(&'static str),
 }
@@ -39,13 +41,11 @@ impl Elf {
         let hits = self.scan_thread_locals(Table::Full, wanted)?;
         Ok(hits
             .into_iter()
-            .map(|hit| TlsVariable { name: hit.name, offset: hit.symbol.value, size: hit.symbol.size })
+            .map(|hit| {
+                let Symbol { index, value, size, .. } = hit.symbol;
+                TlsVariable { name: hit.name, index, offset: value, size }
+            })
             .collect())
-    }
-
-    #[must_use]
-    pub const fn has_symtab_sections(&self) -> bool {
-        self.sections.is_some()
     }
 
     /// The word that holds this library's own module number once the library is loaded.
@@ -61,40 +61,49 @@ impl Elf {
         }
         let mut slot = None;
         let mut descriptors = false;
-        for range in [(dynamic.rela, dynamic.rela_size), (dynamic.plt_rela, dynamic.plt_rela_size)] {
-            let Some(range) = self.relocations(range)? else { continue };
-            self.walk_relocations(range, &mut |item| {
-                let (symbol, kind) = (item.r_sym(LE, false), item.r_type(LE, false));
-                descriptors |= kind == elf::R_X86_64_TLSDESC;
-                if kind == elf::R_X86_64_DTPMOD64 && symbol == 0 && slot.is_none() {
-                    slot = Some(item.r_offset.get(LE));
+        if let Some(range) = self.relocations((dynamic.rela, dynamic.rela_size))? {
+            self.walk_relocations(range, &mut |relocation, item| {
+                descriptors |= item.r_type(LE, false) == elf::R_X86_64_TLSDESC;
+                if is_own_module(item) {
+                    slot = Some(ModuleSlot::At { vaddr: item.r_offset.get(LE), relocation });
                 }
                 slot.is_none()
             })?;
         }
         Ok(match slot {
-            Some(at) => ModuleSlot::At(at),
+            Some(slot) => slot,
             None if descriptors => ModuleSlot::None("built with TLS descriptors: no word holds the module number"),
             None if self.is_executable() => ModuleSlot::None("a program: its variables need no module number"),
             None => ModuleSlot::None("no relocation asks for the library's own module number"),
         })
     }
 
-    /// Words of the global offset table that hold the address of the dynamic symbol number `index` once bound.
-    pub fn function_slots(&self, index: u32) -> Result<Vec<u64>> {
-        let Some(dynamic) = self.dynamic else { return Ok(Vec::new()) };
-        let mut slots = Vec::new();
+    /// Is `slot` really what it says? One read instead of a walk.
+    pub fn has_module_slot(&self, vaddr: u64, relocation: u32) -> Result<bool> {
+        let Some(dynamic) = self.dynamic else { return Ok(false) };
+        let Some(range) = self.relocations((dynamic.rela, dynamic.rela_size))? else { return Ok(false) };
+        let item: Rela64<LE> = self.value(range, u64::from(relocation))?;
+        Ok(is_own_module(&item) && item.r_offset.get(LE) == vaddr)
+    }
+
+    /// The word of the global offset table that holds the address of the dynamic symbol number `index` once bound.
+    pub fn function_slot(&self, index: u32) -> Result<Option<u64>> {
+        let Some(dynamic) = self.dynamic else { return Ok(None) };
+        let mut slot = None;
         for range in [(dynamic.plt_rela, dynamic.plt_rela_size), (dynamic.rela, dynamic.rela_size)] {
             let Some(range) = self.relocations(range)? else { continue };
-            self.walk_relocations(range, &mut |item| {
+            self.walk_relocations(range, &mut |_, item| {
                 let kind = item.r_type(LE, false);
                 if item.r_sym(LE, false) == index && matches!(kind, elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT) {
-                    slots.push(item.r_offset.get(LE));
+                    slot = Some(item.r_offset.get(LE));
                 }
-                slots.is_empty()
+                slot.is_none()
             })?;
+            if slot.is_some() {
+                break;
+            }
         }
-        Ok(slots)
+        Ok(slot)
     }
 
     fn relocations(&self, (at, size): (Option<u64>, u64)) -> Result<Option<Range>> {
@@ -105,18 +114,24 @@ impl Elf {
     }
 
     /// Hands relocations to `visit` until it says that it has seen enough.
-    fn walk_relocations(&self, range: Range, visit: &mut dyn FnMut(&Rela64<LE>) -> bool) -> Result<()> {
+    fn walk_relocations(&self, range: Range, visit: &mut dyn FnMut(u32, &Rela64<LE>) -> bool) -> Result<()> {
         let size = size_of::<Rela64<LE>>() as u64;
         let count = range.size / size;
         let step = WINDOW / size;
         for first in (0..count).step_by(step as usize) {
             let bytes = self.bytes(range.offset + first * size, step.min(count - first) * size)?;
-            for item in pods::<Rela64<LE>>(&bytes)? {
-                if !visit(item) {
+            for (index, item) in (first..).zip(pods::<Rela64<LE>>(&bytes)?) {
+                let Ok(index) = u32::try_from(index) else { return Ok(()) };
+                if !visit(index, item) {
                     return Ok(());
                 }
             }
         }
         Ok(())
     }
+}
+
+/// "Write the module number of the library that holds this relocation" is one that names no symbol.
+fn is_own_module(item: &Rela64<LE>) -> bool {
+    item.r_type(LE, false) == elf::R_X86_64_DTPMOD64 && item.r_sym(LE, false) == 0
 }

@@ -4,24 +4,30 @@ use serde::{Deserialize, Serialize};
 use tfmem_common::config::{ANNOTATION_CSTR, ANNOTATION_VIEW};
 
 use super::Plan;
-use crate::attach::elf::{Elf, ModuleSlot, Result, TlsVariable};
+use crate::attach::elf::{Elf, ModuleSlot, Result, Table, TlsVariable};
 use crate::catalogue::ANNOTATION;
 
 /// How to find the annotation of a thread: thread pointer → DTV → block of the module whose number stands at
 /// `module_slot` → `symbol_offset`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Annotation {
+    /// Mangled name of the variable, and its number in the full symbol table.
+    pub symbol: String,
+    pub symbol_index: u32,
     /// Offset in the library's thread-local block.
     pub symbol_offset: u64,
     /// Address (add the load base) of a word that holds the library's TLS module number.
     pub module_slot_vaddr: u64,
+    /// Number of the relocation that fills it.
+    pub relocation: u32,
     pub layout: Layout,
     /// The function that returns the annotation's address, in this library.
     pub getter_vaddr: u64,
-    /// Address (add the load base) of the word through which this library calls that function. Where several
-    /// libraries define it, all call one copy: this library's variable is in use only if the word leads to
-    /// `getter_vaddr`.
+    /// Address (add the load base) of the word through which this library calls that function, see
+    /// [`Annotation::in_use`].
     pub getter_slot_vaddr: Option<u64>,
+    /// Bytes from the load base to the end of the library's last segment.
+    pub image_size: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +46,28 @@ impl Layout {
             Self::CStr => ANNOTATION_CSTR,
             Self::View => ANNOTATION_VIEW,
         }
+    }
+}
+
+impl Annotation {
+    /// Is this library's variable the one that the process uses?
+    ///
+    /// Up to 2.18 both of TensorFlow's libraries define it, and the dynamic linker lets both call one copy of the
+    /// function that returns it: that of the library loaded first (the framework's in Python, 2.15.1; that of
+    /// libtensorflow_cc in a program linked with it before the framework).
+    ///
+    /// `base`: where the library is loaded. `word` reads eight bytes of the process. `None`: not bound yet (lazy binding
+    /// leaves the way to the linker in the word), or not known.
+    pub fn in_use(&self, base: u64, word: impl Fn(u64) -> Option<u64>) -> Option<bool> {
+        let called = word(base.wrapping_add(self.getter_slot_vaddr?))?;
+        let stub = called.wrapping_sub(base) < self.image_size && called != base.wrapping_add(self.getter_vaddr);
+        (called != 0 && !stub).then(|| called == base.wrapping_add(self.getter_vaddr))
+    }
+
+    pub(super) fn fits(&self, elf: &Elf) -> bool {
+        let variable = elf.symbol_at(Table::Full, self.symbol_index, &self.symbol);
+        matches!(variable, Ok(Some(found)) if found.thread_local && found.value == self.symbol_offset)
+            && elf.has_module_slot(self.module_slot_vaddr, self.relocation).unwrap_or(false)
     }
 }
 
@@ -73,16 +101,20 @@ fn find(elf: &Elf, getter_vaddr: u64, getter_index: u32) -> Result<std::result::
         Ok(layout) => layout,
         Err(reason) => return Ok(Err(reason)),
     };
-    let module_slot_vaddr = match elf.module_slot()? {
-        ModuleSlot::At(at) => at,
+    let (module_slot_vaddr, relocation) = match elf.module_slot()? {
+        ModuleSlot::At { vaddr, relocation } => (vaddr, relocation),
         ModuleSlot::None(reason) => return Ok(Err(reason.to_owned())),
     };
     Ok(Ok(Annotation {
+        symbol: variable.name.clone(),
+        symbol_index: variable.index,
         symbol_offset: variable.offset,
         module_slot_vaddr,
+        relocation,
         layout,
         getter_vaddr,
-        getter_slot_vaddr: elf.function_slots(getter_index)?.first().copied(),
+        getter_slot_vaddr: elf.function_slot(getter_index)?,
+        image_size: elf.image_size(),
     }))
 }
 

@@ -23,7 +23,12 @@ pub struct Found {
 /// those of static programs are.
 pub fn find(elf: &Elf) -> Result<Found> {
     let mut hits: Vec<Vec<Match>> = ENTRIES.iter().map(|_| Vec::new()).collect();
-    for (entry, found) in ENTRIES.iter().zip(&mut hits) {
+    if !elf.has_hash() {
+        let all: Vec<usize> = (0..ENTRIES.len()).collect();
+        let exact = |name: &[u8]| ENTRIES.iter().any(|e| has_exact(e, name));
+        assign(elf.scan(Table::Dynamic, &exact)?, &all, &mut hits);
+    }
+    for (entry, found) in ENTRIES.iter().zip(&mut hits).filter(|_| elf.has_hash()) {
         for spelling in entry.spellings {
             if let Pattern::Exact(name) = spelling.pattern
                 && let Some(symbol) = elf.lookup(name)?.filter(|s| s.function)
@@ -35,7 +40,7 @@ pub fn find(elf: &Elf) -> Result<Found> {
     let families = families(&hits);
     let mut unserved = Vec::new();
     if !families.is_empty() {
-        let open = open_entries(&hits, &families, |entry| has_prefix(entry));
+        let open = open_entries(&hits, &families, has_prefix);
         let wanted = |name: &[u8]| open.iter().any(|&i| ENTRIES.get(i).is_some_and(|e| knows(e, name)));
         if !open.is_empty() {
             unserved = assign(elf.scan(Table::Dynamic, &wanted)?, &open, &mut hits);
@@ -85,6 +90,10 @@ fn open_entries(hits: &[Vec<Match>], families: &[Family], which: impl Fn(&Entry)
     let open =
         |(entry, found): (&Entry, &Vec<Match>)| found.is_empty() && families.contains(&entry.family) && which(entry);
     ENTRIES.iter().zip(hits).enumerate().filter(|&(_, pair)| open(pair)).map(|(index, _)| index).collect()
+}
+
+fn has_exact(entry: &Entry, name: &[u8]) -> bool {
+    entry.spellings.iter().any(|s| matches!(s.pattern, Pattern::Exact(exact) if exact.as_bytes() == name))
 }
 
 fn has_prefix(entry: &Entry) -> bool {

@@ -61,6 +61,7 @@ fn is_version(text: &str) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may stop")]
 mod tests {
     use super::*;
 

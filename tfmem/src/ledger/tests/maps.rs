@@ -7,7 +7,7 @@ const P: u64 = 4096;
 fn ranges(t: &Trace) -> Vec<(u64, u64, Option<u64>)> {
     let map = t.process().memory_map();
     let ranges: Vec<_> = map.iter().map(|r| (r.start / P, r.len / P, r.born)).collect();
-    assert_eq!(map.bytes(), ranges.iter().map(|r| r.1 * P).sum());
+    assert_eq!(map.bytes(), ranges.iter().map(|r| r.1 * P).sum::<u64>());
     assert_eq!(map.len(), ranges.len());
     ranges
 }

@@ -9,8 +9,8 @@ pub use verdicts::Label;
 
 use page::{Page, Tone};
 
-use super::model::{HandleCount, Process, Report};
-use super::units::{bytes, bytes_or, count, counted, plain, span_ms};
+use super::model::{HandleCount, Process, Report, ReportOptions};
+use super::units::{bytes, count, counted, plain, span_ms};
 
 /// Processes shown in full, and processes given one line each.
 const FULL: usize = 6;
@@ -28,7 +28,7 @@ pub fn render(report: &Report, style: Style) -> String {
     }
     for process in &full {
         page.blank();
-        one(&mut page, process, report.options.grace_ms);
+        one(&mut page, process, &report.options);
     }
     if !brief.is_empty() {
         page.blank();
@@ -44,6 +44,14 @@ pub fn render(report: &Report, style: Style) -> String {
         page.line("no process was seen", Tone::Plain);
     }
     page.blank();
+    if dropped(report) > 0 {
+        let lost = counted(dropped(report), "event");
+        page.paragraph(
+            "LOST",
+            Tone::Bad,
+            &format!("{lost} did not reach tfmem: the figures above lack what they told."),
+        );
+    }
     page.joined(&losses(report), Tone::Dim);
     page.finish()
 }
@@ -56,9 +64,9 @@ fn weight(process: &Process) -> (u64, u64) {
     })
 }
 
-fn one(page: &mut Page, process: &Process, grace_ms: u64) {
+fn one(page: &mut Page, process: &Process, options: &ReportOptions) {
     page.line(&headline(process), Tone::Bold);
-    verdicts::render(page, process);
+    verdicts::render(page, process, options.min_bytes);
     if process.verdicts.is_empty() {
         page.blank();
         let nothing = if in_use(process) { "nothing outlived its boundary" } else { "nothing is held" };
@@ -72,7 +80,7 @@ fn one(page: &mut Page, process: &Process, grace_ms: u64) {
     }
     for boundary in table::telling(process) {
         table::render(page, boundary);
-        if let Some(note) = table::short_wait(boundary, grace_ms) {
+        if let Some(note) = table::short_wait(boundary, options.grace_ms) {
             page.line(&format!("  {note}"), Tone::Dim);
         }
     }
@@ -116,12 +124,7 @@ fn in_brief(process: &Process) -> String {
     } else {
         verdicts::brief(process)
     };
-    format!(
-        "{} (pid {}): {what}; {} resident at the end",
-        name(process),
-        process.pid,
-        bytes_or(process.now.rss_bytes, "?")
-    )
+    format!("{} (pid {}): {what}; {}", name(process), process.pid, resident(process))
 }
 
 /// Whether anything of TensorFlow's was used.
@@ -191,23 +194,30 @@ fn handles(process: &Process) -> Vec<String> {
         }
     }
     if parts.is_empty() {
-        parts.push(format!("{} resident at the end", bytes_or(process.now.rss_bytes, "?")));
+        parts.push(resident(process));
     }
     parts
 }
 
-/// Losses whose unit is bytes; all others are counts.
-const BYTE_LOSSES: [&str; 1] = ["mapping_drift_bytes"];
+fn resident(process: &Process) -> String {
+    match process.now.rss_bytes {
+        Some(rss) => format!("{} resident at the end", bytes(rss)),
+        None => "its resident bytes were never read".to_owned(),
+    }
+}
 
+fn dropped(report: &Report) -> u64 {
+    report.losses.get("events_dropped").copied().unwrap_or(0)
+}
+
+/// Counts, but for the kinds whose name says bytes.
 fn losses(report: &Report) -> Vec<String> {
-    let dropped = report.losses.get("events_dropped").copied().unwrap_or(0);
-    let mut parts = vec![format!("{} events, {} lost", count(report.events), count(dropped))];
+    let mut parts = vec![format!("{} events, {} lost", count(report.events), count(dropped(report)))];
     for (kind, &n) in report.losses.iter().filter(|&(kind, &n)| n > 0 && kind != "events_dropped") {
-        let kind_text = plain(kind, 40).replace('_', " ");
-        parts.push(if BYTE_LOSSES.contains(&kind.as_str()) {
-            format!("{} {}", bytes(n), kind_text.trim_end_matches(" bytes"))
-        } else {
-            format!("{} {kind_text}", count(n))
+        let text = plain(kind, 40).replace('_', " ");
+        parts.push(match text.strip_suffix(" bytes") {
+            Some(text) => format!("{text}: {}", bytes(n)),
+            None => format!("{text}: {}", count(n)),
         });
     }
     if report.stacks.is_empty() {

@@ -38,7 +38,7 @@ const fn is_end(kind: BoundaryKind) -> bool {
 
 /// Before, after and survivors of a boundary that the process lived through.
 fn closing(page: &mut Page, b: &Boundary) {
-    row(page, &title(b), ["before", "after", "survivors"], "", Tone::Bold);
+    row(page, &title(b), &["before", "after", "survivors"], "", Tone::Bold);
     for (name, layer) in LAYERS {
         let (before, after) = (bytes_in(&b.before, layer), bytes_in(&b.after, layer));
         if before.unwrap_or(0) == 0 && after.unwrap_or(0) == 0 {
@@ -46,15 +46,16 @@ fn closing(page: &mut Page, b: &Boundary) {
         }
         let survivors =
             if layer == Layer::PoolRegion { String::new() } else { bytes_or(Some(surviving(b, layer)), "") };
-        row(page, name, [&bytes_or(before, "?"), &bytes_or(after, "?"), &survivors], &note(b, layer), Tone::Plain);
+        let cells = [&*bytes_or(before, "?"), &bytes_or(after, "?"), &survivors];
+        row(page, name, &cells, &note(b, layer), Tone::Plain);
     }
-    let rss = [bytes_or(b.before.rss_bytes, "?"), bytes_or(b.after.rss_bytes, "?"), String::new()];
-    row(page, "resident (RSS)", [&rss[0], &rss[1], &rss[2]], &explained(&b.after), Tone::Plain);
+    let rss = [&*bytes_or(b.before.rss_bytes, "?"), &bytes_or(b.after.rss_bytes, "?")];
+    row(page, "resident (RSS)", &rss, &explained(&b.after), Tone::Plain);
 }
 
 /// What was there at the end, and how much of it was resident.
 fn ending(page: &mut Page, b: &Boundary) {
-    row(page, &title(b), ["held", "resident", ""], "", Tone::Bold);
+    row(page, &title(b), &["held", "resident"], "", Tone::Bold);
     for (name, layer) in LAYERS {
         let held = bytes_in(&b.after, layer);
         if held.unwrap_or(0) == 0 {
@@ -66,9 +67,9 @@ fn ending(page: &mut Page, b: &Boundary) {
             Layer::PoolRegion => bands.pool_in_use.zip(bands.pool_free).map(|(used, free)| used.saturating_add(free)),
             _ => bands.heap_in_use,
         };
-        row(page, name, [&bytes_or(held, "?"), &bytes_or(resident, "?"), ""], &note(b, layer), Tone::Plain);
+        row(page, name, &[&bytes_or(held, "?"), &bytes_or(resident, "?")], &note(b, layer), Tone::Plain);
     }
-    row(page, "resident (RSS)", ["", &bytes_or(b.after.rss_bytes, "?"), ""], &explained(&b.after), Tone::Plain);
+    row(page, "resident (RSS)", &["", &bytes_or(b.after.rss_bytes, "?")], &explained(&b.after), Tone::Plain);
 }
 
 fn title(b: &Boundary) -> String {
@@ -84,9 +85,9 @@ fn title(b: &Boundary) -> String {
     }
 }
 
-fn row(page: &mut Page, name: &str, cells: [&str; 3], note: &str, tone: Tone) {
-    let [a, b, c] = cells;
-    page.line(&format!("  {name:<26} {a:>11} {b:>11} {c:>11}   {note}"), tone);
+fn row(page: &mut Page, name: &str, cells: &[&str], note: &str, tone: Tone) {
+    let cells: Vec<String> = cells.iter().map(|c| format!("{c:>11}")).collect();
+    page.line(&format!("  {name:<24} {}   {note}", cells.join(" ")), tone);
 }
 
 const fn bytes_in(side: &Side, layer: Layer) -> Option<u64> {
@@ -98,7 +99,7 @@ const fn bytes_in(side: &Side, layer: Layer) -> Option<u64> {
 }
 
 fn surviving(b: &Boundary, layer: Layer) -> u64 {
-    b.survivors.iter().filter(|s| s.layer == layer).map(|s| s.bytes).sum()
+    b.survivors.iter().filter(|s| s.layer == layer).map(|s| s.bytes).fold(0, u64::saturating_add)
 }
 
 /// What a person asks next: whose it is, or how much of it is free.

@@ -6,8 +6,9 @@ use crate::report::units::{bytes, counted};
 
 /// Verdicts shown for a process before the rest is summed up in one line.
 const SHOWN: usize = 6;
-/// Evidence sentences of a verdict on the page; the JSON has all.
+/// Evidence sentences of a verdict on the page; the JSON has all. Nobody has to act on a reserve: one will do.
 const EVIDENCE: usize = 3;
+const EVIDENCE_OF_RESERVE: usize = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Label {
@@ -56,7 +57,7 @@ impl Label {
     }
 }
 
-pub fn render(page: &mut Page, process: &Process) {
+pub fn render(page: &mut Page, process: &Process, min_bytes: u64) {
     let ended = process.exited_at.is_some();
     let mut rest = (0, 0_u64);
     for (i, verdict) in process.verdicts.iter().enumerate() {
@@ -65,7 +66,7 @@ pub fn render(page: &mut Page, process: &Process) {
             rest = (rest.0 + 1, rest.1.saturating_add(verdict.bytes));
             continue;
         }
-        one(page, verdict, ended);
+        one(page, verdict, ended, min_bytes);
     }
     if rest.0 > 0 {
         page.blank();
@@ -74,11 +75,16 @@ pub fn render(page: &mut Page, process: &Process) {
     }
 }
 
-fn one(page: &mut Page, verdict: &Verdict, ended: bool) {
+fn one(page: &mut Page, verdict: &Verdict, ended: bool, min_bytes: u64) {
     page.blank();
     let label = Label::of(verdict.cause, ended);
     page.paragraph(label.text(), label.tone(), &verdict.summary);
-    for sentence in verdict.evidence.iter().take(EVIDENCE) {
+    if verdict.cause == Cause::Unexplained && verdict.bytes < min_bytes {
+        // Said, but not worth a paragraph.
+        return;
+    }
+    let sentences = if verdict.cause.is_reserve() { EVIDENCE_OF_RESERVE } else { EVIDENCE };
+    for sentence in verdict.evidence.iter().take(sentences) {
         page.paragraph("", Tone::Plain, sentence);
     }
     if !verdict.gives_back.is_empty() {

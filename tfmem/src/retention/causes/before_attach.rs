@@ -23,12 +23,13 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
         .process
         .pools
         .iter()
-        .filter(|(_, pool)| pool.seeded && unseen(pool) > 0)
+        // A pool is nobody's in particular: it is spoken of once, at the end.
+        .filter(|(_, pool)| scene.is_end() && pool.seeded && unseen(pool) > 0)
         .map(|(&addr, pool)| (scene.pool_name(addr), pool))
         .collect();
     // The blocks claimed are chunks in use, and what they take is not in `unseen`.
     let total = seeded.iter().map(|(_, pool)| unseen(pool)).fold(claimed.bytes, u64::saturating_add);
-    if total == 0 || !scene.is_end() {
+    if total == 0 {
         return Vec::new();
     }
     let mut evidence: Vec<String> = seeded

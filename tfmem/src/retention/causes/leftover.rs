@@ -23,7 +23,7 @@ pub(in crate::retention) fn verdict(left: &[&Leftover], ended: u64, looked: u64)
         cause: Cause::LeftoverProcess,
         bytes: total,
         summary: format!(
-            "{} is resident in {} that this process started and that outlived it: {}{more}.",
+            "{} is resident in {} that this process started and that outlived it (pid {}{more}).",
             bytes(total),
             counted(n, "process"),
             pids.join(", ")

@@ -32,13 +32,13 @@ fn verdict(scene: &Scene, addr: Addr, pool: &Pool) -> Option<Verdict> {
     }
     let name = scene.pool_name(addr);
     let regions = counted(used.regions, "region");
-    let mut evidence = vec![format!(
-        "{} in use, {} free in {regions}, largest free chunk {}",
+    let figures = format!(
+        "{} in use, {} free of {} in {regions}, largest free chunk {}",
         bytes(pool.in_use),
         bytes(free),
+        bytes(used.regions_bytes),
         bytes(used.largest_free)
-    )];
-    evidence.push(reuse(scene, addr, &used));
+    );
     Some(Verdict {
         cause: Cause::PoolReserve,
         bytes: free,
@@ -48,7 +48,7 @@ fn verdict(scene: &Scene, addr: Addr, pool: &Pool) -> Option<Verdict> {
             plain(&name, 40),
             bytes(used.largest_free)
         ),
-        evidence,
+        evidence: vec![reuse(scene, addr, &used), figures],
         gives_back: "nothing to do: only the end of the process gives it back; not a leak".to_owned(),
         refs: Refs { pools: vec![name], ..Refs::default() },
     })
@@ -56,9 +56,11 @@ fn verdict(scene: &Scene, addr: Addr, pool: &Pool) -> Option<Verdict> {
 
 /// Whether later work used the pool's memory again.
 fn reuse(scene: &Scene, addr: Addr, used: &Use) -> String {
-    let Some(baseline) = scene.baselines.get(&addr).filter(|_| used.handed_out_since > 0) else {
-        return "the pool is kept for the life of the process; nothing used it again yet, so reuse is not proved"
-            .to_owned();
+    // A few bytes for bookkeeping are no proof.
+    let enough = used.handed_out_since >= scene.min_bytes.max(1);
+    let kept = "The pool is kept for the life of the process";
+    let Some(baseline) = scene.baselines.get(&addr).filter(|_| enough) else {
+        return format!("{kept}; nothing used it again yet, so reuse is not proved.");
     };
     let runs: Vec<u64> =
         scene.process.sessions.iter().filter(|s| s.runs > 0 && s.opened >= baseline.at).map(|s| s.id).collect();
@@ -68,16 +70,9 @@ fn reuse(scene: &Scene, addr: Addr, used: &Use) -> String {
         1 => format!("the {} run", ordinal(before + 1)),
         n => counted(n, "later session"),
     };
-    if used.grown == 0 {
-        format!(
-            "the pool is kept for the life of the process; {who} used it again ({} handed out) and did not grow it",
-            bytes(used.handed_out_since)
-        )
-    } else {
-        format!(
-            "the pool is kept for the life of the process; {who} used it again ({} handed out) and grew it by {}",
-            bytes(used.handed_out_since),
-            bytes(used.grown)
-        )
-    }
+    let grew = match used.grown {
+        0 => "did not grow it".to_owned(),
+        n => format!("grew it by {}", bytes(n)),
+    };
+    format!("{kept}; {who} used it again ({} handed out) and {grew}.", bytes(used.handed_out_since))
 }

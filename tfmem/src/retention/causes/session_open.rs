@@ -14,8 +14,9 @@ fn claims(scene: &Scene, a: &Allocation) -> bool {
     scene.is_end() && a.owner.and_then(|id| scene.process.session(id)).is_some_and(is_open)
 }
 
+/// One whose close is under way was not forgotten.
 fn is_open(session: &Session) -> bool {
-    ended(session).is_none()
+    ended(session).is_none() && session.closing.is_none()
 }
 
 fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
@@ -50,19 +51,24 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
         bytes: claimed.bytes,
         summary,
         evidence,
-        gives_back: gives_back(&held).to_owned(),
+        gives_back: gives_back(&held),
         refs: claimed.refs(),
     }]
 }
 
 /// Each way to open a session has its own way to close it.
-fn gives_back(held: &[&Session]) -> &'static str {
-    if !held.is_empty() && held.iter().all(|s| s.saved_model.is_some()) {
-        "unload them: close the session that loaded the model (`TF_CloseSession` and `TF_DeleteSession` in C; \
-         `SavedModelBundle.close()` in Java; `sess.close()` in Python)"
-    } else if !held.is_empty() && held.iter().all(|s| s.handle == 0) {
-        "close them: call `Session::Close()` and delete the session object (opened through C++)"
+fn gives_back(held: &[&Session]) -> String {
+    let them = if held.len() == 1 { "it" } else { "them" };
+    let all = |of: fn(&Session) -> bool| !held.is_empty() && held.iter().all(|s| of(s));
+    if all(|s| s.saved_model.is_some()) {
+        format!(
+            "close the session that loaded the model: `TF_CloseSession` and `TF_DeleteSession` in C, \
+             `SavedModelBundle.close()` in Java ({} loaded through `TF_LoadSessionFromSavedModel`)",
+            held.len()
+        )
+    } else if all(|s| s.handle == 0) {
+        format!("close {them}: call `Session::Close()` and delete the session object (opened through C++)")
     } else {
-        "close them: `sess.close()`, or `with tf.compat.v1.Session() as sess:` around their use"
+        format!("close {them}: `sess.close()`, or open with `with tf.compat.v1.Session() as sess:`")
     }
 }

@@ -26,7 +26,11 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
         _ => "is still allocated",
     };
     let mut evidence = places(scene, claimed);
-    evidence.push(format!("oldest block {} old, youngest {}", ago(oldest), ago(youngest)));
+    evidence.push(if blocks == 1 {
+        format!("made {} before", ago(oldest))
+    } else {
+        format!("the oldest made {} before, the youngest {}", ago(oldest), ago(youngest))
+    });
     let gives_back = match scene.kind {
         BoundaryKind::ProcessExit => "the end of the process gave it back; what would have before is not known",
         _ => "not known",

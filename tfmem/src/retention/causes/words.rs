@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Claimed;
 use crate::ledger::types::{BlockLayer, SessionId};
 use crate::report::units::{bytes, count, counted, plain};
-use crate::retention::place::variable_of;
+use crate::retention::place::{region_text, variable_of};
 use crate::retention::scene::Scene;
 use crate::retention::survivors::Group;
 
@@ -56,7 +56,7 @@ pub(super) fn places(scene: &Scene, claimed: &Claimed) -> Vec<String> {
 /// Groups that differ in their owner alone.
 struct Place {
     op: Option<Arc<str>>,
-    region: Option<String>,
+    region: [u8; 8],
     layer: BlockLayer,
     pool: Option<u64>,
     bytes: u64,
@@ -68,7 +68,7 @@ impl Place {
     fn of(group: &Group) -> Self {
         Self {
             op: group.key.op.clone(),
-            region: group.key.region.clone(),
+            region: group.key.region,
             layer: group.key.layer,
             pool: group.key.pool,
             bytes: group.bytes,
@@ -88,7 +88,9 @@ impl Place {
             || "no op named".to_owned(),
             |op| {
                 let shown = plain(op, 80);
-                let region = self.region.as_deref().map_or_else(String::new, |r| format!(", {}", plain(r, 8)));
+                // Most are outputs, which says nothing.
+                let region = region_text(self.region).filter(|r| r != "output");
+                let region = region.map_or_else(String::new, |r| format!(", {}", plain(&r, 8)));
                 match variable_of(op) {
                     Some(variable) => format!("variable {} (op {shown}{region})", plain(variable, 60)),
                     None if region.is_empty() => format!("op {shown}"),

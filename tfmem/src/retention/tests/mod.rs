@@ -1,5 +1,6 @@
 //! Boundaries, survivors and verdicts of small programs.
 
+mod noise;
 mod observations;
 mod pools;
 mod processes;

@@ -127,3 +127,13 @@ fn the_timeline_has_an_edge_for_each_look_and_boundary() {
     assert_eq!(t.rss[1], Some(75 * MIB));
     assert_eq!(t.in_use[1..3], [48 * MIB, 32 * MIB]);
 }
+
+#[test]
+fn the_look_at_the_very_end_may_come_in_after_the_end() {
+    let late = "5001 10 exit 0\n5002 10 look 50M 20M exit in=10000000+24M\n9000 end\n";
+    let r = report(&(HEAD.to_owned() + late));
+    check(&r);
+    let b = boundary(only(&r), BoundaryKind::ProcessExit, 0);
+    assert_eq!(b.after.rss_bytes, Some(70 * MIB));
+    assert_eq!(b.survivors[0].resident_bytes, Some(24 * MIB));
+}
