@@ -122,6 +122,7 @@ impl Live {
         let left: Vec<u32> = self.tracked.keys().copied().collect();
         for pid in left {
             self.look(pid, true);
+            self.programs.untrack(pid);
         }
         self.say_losses();
         self.emit(0, Body::TraceEnd);
