@@ -50,6 +50,8 @@ pub struct Live {
     tracked: BTreeMap<u32, Tracked>,
     /// Boot time at which children that outlive the main process are waited for no longer.
     deadline: Option<u64>,
+    /// The process of the last event.
+    last_seen: u32,
 }
 
 #[derive(Debug, Default)]
@@ -102,6 +104,7 @@ impl Live {
             undecodable: 0,
             tracked: BTreeMap::new(),
             deadline: None,
+            last_seen: 0,
         };
         Ok((live, Capabilities(capabilities)))
     }
