@@ -264,6 +264,8 @@ fn framework(l: &crate::event::LibraryInfo) -> Framework {
         version: l.version.clone(),
         library: l.path.clone(),
         build_id: l.build_id.clone(),
+        probes: u64::from(l.probes),
+        blind: l.blind.clone(),
     }
 }
 
