@@ -41,8 +41,10 @@ pub enum Command {
 }
 
 const DOCTOR_STATUS: &str = "\
-Everything is found out by trying, on tfmem itself and on children of its own. Exit status: 0 tfmem can trace
-here, 1 something it cannot do without is missing, 2 wrong usage or missing privilege.";
+Everything is found out by trying, on tfmem itself and on children of its own.
+
+Exit status: 0 tfmem can trace here, 1 something it cannot do without is missing, 2 wrong usage or
+missing privilege.";
 
 #[derive(Debug, ClapArgs)]
 pub struct Run {

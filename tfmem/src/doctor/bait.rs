@@ -76,16 +76,21 @@ impl Sleeper {
     /// # Errors
     /// When no process can be made.
     pub fn start() -> io::Result<Self> {
+        let parent = std::process::id();
         // SAFETY: the child only makes system calls.
         match unsafe { fork() }? {
             ForkResult::Parent { child } => Ok(Self(child)),
-            ForkResult::Child => loop {
+            ForkResult::Child => {
                 // SAFETY: plain system calls without memory.
                 unsafe {
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                    libc::pause();
+                    // Its parent may have ended before it asked for that.
+                    while libc::getppid() as u32 == parent {
+                        libc::pause();
+                    }
+                    libc::_exit(0)
                 }
-            },
+            }
         }
     }
 

@@ -19,30 +19,31 @@ use crate::{
 };
 
 const fn ptraced() -> Check {
-    Check::new("ptrace", "`run` sees the memory of a process at its end").required()
+    Check::new("ptrace", "seeing the memory of a process at its end (`run`)").required()
 }
 
 const fn pages() -> Check {
-    Check::new("pagemap", "which of a process's pages are resident").required()
+    Check::new("pagemap", "telling which of a process's pages are resident").required()
 }
 
 const fn files() -> Check {
-    Check::new("mapped files", "the very files that a process maps (/proc/PID/map_files)").required()
+    Check::new("mapped files", "reaching the very files that a process maps (/proc/PID/map_files)").required()
 }
 
 /// Ring buffer and, for information, ways that tfmem could go but does not need here.
 pub fn features(held: Held) -> Vec<Check> {
-    let ring = Check::new("ring buffer", "carries the events (5.8)").required();
-    let kprobes = Check::new("kprobes", "another way to see mappings; not needed where tracepoints work");
-    let raw = Check::new("raw tracepoints", "another way to see system calls; not needed where tracepoints work");
-    let fentry = Check::new("fentry", "a cheaper way to see the kernel's functions; not needed");
+    let ring = Check::new("ring buffer", "carrying the events (5.8)").required();
+    let kprobes = Check::new("kprobes", "another way to see mappings, not needed where tracepoints work");
+    let raw = Check::new("raw tracepoints", "another way to see system calls, not needed where tracepoints work");
+    let fentry = Check::new("fentry", "another way to see the kernel's functions, not needed");
     if !held.has(BPF) || !held.has(PERFMON) {
         return [ring, kprobes, raw, fentry].into_iter().map(|check| untried(check, held)).collect();
     }
     let judge = |check: Check, answer: anyhow::Result<bool>, fix: &str| match answer {
         Ok(true) => check,
         Ok(false) => check.missing("this kernel has none").fix(fix),
-        Err(error) => check.missing(format!("{error:#}")).fix(fix),
+        // Such as a policy of the host's: what it is cannot be known here.
+        Err(error) => check.missing(format!("{error:#}")),
     };
     vec![
         judge(ring, link::has_ring_buffer(), "a kernel from 5.15 on"),

@@ -6,12 +6,9 @@ use tfmem_common::config::KernelLayout;
 use super::{
     check::Check,
     facts::{self, Version},
-    privilege::{Held, NEEDED, SYS_RESOURCE},
+    privilege::{BPF, Held, NEEDED, PERFMON, SYS_RESOURCE},
 };
-use crate::{
-    attach::tracefs,
-    report::units::{bytes, counted},
-};
+use crate::{attach::tracefs, report::units::bytes};
 
 pub const SUDO: &str = "run it as root: sudo tfmem doctor";
 const CONTAINER: &str = "in a container: docker run --privileged --pid=host, or hostPID and privileged in Kubernetes";
@@ -35,7 +32,7 @@ pub fn privileges(held: Held) -> Vec<Check> {
 }
 
 fn user_namespace() -> Check {
-    let check = Check::new("user namespace", "capabilities count for the whole machine");
+    let check = Check::new("user namespace", "privileges that count for the whole machine");
     match facts::in_initial_user_namespace() {
         Some(true) => check.found("the initial one"),
         Some(false) => check
@@ -46,7 +43,7 @@ fn user_namespace() -> Check {
 }
 
 fn pid_namespace() -> Check {
-    let check = Check::new("pid namespace", "process numbers mean the same to tfmem and to its probes").required();
+    let check = Check::new("pid namespace", "process numbers that mean the same to tfmem and to its probes").required();
     match facts::in_initial_pid_namespace() {
         Some(true) => check.found("the initial one"),
         Some(false) => check
@@ -72,7 +69,7 @@ pub fn kernel(held: Held, layout: &KernelLayout, reasons: &[String]) -> Vec<Chec
 }
 
 fn release_check(release: &str, version: Option<Version>) -> Check {
-    let check = Check::new("kernel", "5.15 or later; what is tried below decides").found(release);
+    let check = Check::new("kernel", "5.15 or later, but what is tried below decides").found(release);
     match version {
         Some(version) if version < OLDEST => check.limited("older than 5.15").fix("update the kernel"),
         _ => check,
@@ -80,7 +77,7 @@ fn release_check(release: &str, version: Option<Version>) -> Check {
 }
 
 fn type_information(layout: &KernelLayout, reasons: &[String]) -> Check {
-    let check = Check::new("type information", "where this kernel keeps what the probes read (BTF)");
+    let check = Check::new("type information", "finding what the probes read in the kernel (BTF)");
     if reasons.is_empty() {
         return check.found("all places known");
     }
@@ -102,7 +99,7 @@ const fn knows_files(layout: &KernelLayout) -> bool {
 }
 
 fn lockdown() -> Check {
-    let check = Check::new("kernel lockdown", "programs may read the kernel's memory");
+    let check = Check::new("kernel lockdown", "reading the kernel's memory");
     match facts::lockdown().as_deref() {
         Some("confidentiality") => check
             .limited("confidentiality: the kernel's memory and its probes are closed even to root")
@@ -113,7 +110,7 @@ fn lockdown() -> Check {
 }
 
 fn perf_events(held: Held) -> Check {
-    let check = Check::new("perf_event_paranoid", "probes are perf events");
+    let check = Check::new("perf_event_paranoid", "probes, which are perf events");
     let Some(level) = facts::perf_event_paranoid() else {
         return check.limited("the kernel has no perf events").fix("a kernel built with CONFIG_PERF_EVENTS=y");
     };
@@ -147,7 +144,7 @@ fn locked_memory(held: Held, version: Option<Version>) -> Check {
 }
 
 fn ptrace_scope() -> Check {
-    let check = Check::new("ptrace scope", "Yama allows to follow processes");
+    let check = Check::new("ptrace scope", "to follow processes");
     match facts::ptrace_scope() {
         None => check.found("no Yama"),
         Some(3) => check
@@ -159,7 +156,7 @@ fn ptrace_scope() -> Check {
 
 /// tracefs, seen or mounted for a thread of our own.
 fn tracefs(held: Held) -> Check {
-    let check = Check::new("tracefs", "numbers of the tracepoints").required();
+    let check = Check::new("tracefs", "the numbers of the tracepoints").required();
     if tracefs::mounted() {
         return check.found("mounted");
     }
@@ -178,15 +175,14 @@ pub fn nvml() -> Check {
     let check = Check::new("NVML", "GPU figures, which come with a later version");
     match facts::library("libnvidia-ml.so.1") {
         Some(path) => check.found(path.display().to_string()),
-        None => check.found("no libnvidia-ml.so.1: no NVIDIA driver here, or one inside a container only"),
+        None => check.missing("no libnvidia-ml.so.1: no NVIDIA driver here, or one inside a container only"),
     }
 }
 
-/// Sentences for checks that need privileges that are not held.
+/// A check that could not be made without capabilities that are not held.
 pub fn untried(check: Check, held: Held) -> Check {
-    let names: Vec<&str> = held.missing().iter().map(|(_, name, _)| *name).collect();
-    let noun = counted(names.len() as u64, "privilege");
-    check.not_tried(format!("{noun} missing: {}", names.join(", "))).fix(SUDO)
+    let names: Vec<&str> = [BPF, PERFMON].iter().filter(|&&one| !held.has(one)).map(|(_, name, _)| *name).collect();
+    check.not_tried(format!("needs {}", names.join(" and "))).fix(SUDO)
 }
 
 #[cfg(test)]

@@ -25,13 +25,15 @@ const TEXT: usize = 2 + STATUS + NAME;
 pub fn render(findings: &Findings, style: Style) -> String {
     let mut page = Page::new(style);
     let mut group = "";
+    let mut above = None;
     for check in &findings.checks {
         if check.group != group {
             group = check.group;
+            above = None;
             page.blank();
             page.line(group, Tone::Bold);
         }
-        line(&mut page, check);
+        line(&mut page, check, &mut above);
     }
     for examined in &findings.libraries {
         page.blank();
@@ -42,7 +44,8 @@ pub fn render(findings: &Findings, style: Style) -> String {
     page.finish()
 }
 
-fn line(page: &mut Page, check: &Check) {
+/// `above`: the advice of the line above, which is not repeated.
+fn line<'a>(page: &mut Page, check: &'a Check, above: &mut Option<&'a str>) {
     let (word, tone) = match &check.outcome {
         Outcome::Works => ("ok", Tone::Good),
         Outcome::Degraded(_) => ("limited", Tone::Doubt),
@@ -50,15 +53,20 @@ fn line(page: &mut Page, check: &Check) {
         Outcome::Missing(_) => ("missing", Tone::Dim),
         Outcome::NotTried(_) => ("untried", Tone::Doubt),
     };
-    let said = match &check.outcome {
-        Outcome::Works => check.found.as_deref(),
-        Outcome::Degraded(reason) | Outcome::Missing(reason) | Outcome::NotTried(reason) => Some(reason.as_str()),
+    // What is fine needs no reason to be asked for.
+    let text = match &check.outcome {
+        Outcome::Works => check.found.clone().unwrap_or_else(|| check.purpose.to_owned()),
+        Outcome::NotTried(reason) => reason.clone(),
+        Outcome::Degraded(reason) | Outcome::Missing(reason) => {
+            format!("{reason} (for: {})", check.purpose)
+        }
     };
-    let text = said.map_or_else(|| check.purpose.to_owned(), |said| format!("{}: {said}", check.purpose));
     page.beside(&[(word, STATUS, tone), (check.name, NAME, Tone::Plain)], &text);
-    if let Some(fix) = &check.fix {
+    let fix = check.fix.as_deref();
+    if let Some(fix) = fix.filter(|_| fix != *above) {
         page.advice_at(TEXT, fix);
     }
+    *above = fix;
 }
 
 fn conclusion(page: &mut Page, findings: &Findings) {
@@ -72,7 +80,13 @@ fn conclusion(page: &mut Page, findings: &Findings) {
             page.line(&format!("Not allowed to trace: {}.", lacking(|check| check.privilege)), Tone::Bad);
             page.line("What was not tried may work with them: sudo tfmem doctor", Tone::Plain);
         }
-        Verdict::Unable => page.line(&format!("tfmem cannot trace here: {}.", lacking(|_| true)), Tone::Bad),
+        Verdict::Unable => {
+            page.line("tfmem cannot trace here. What it lacks:", Tone::Bad);
+            page.beside(&[], &lacking(|_| true));
+        }
+    }
+    for examined in findings.libraries.iter().filter(|examined| examined.useless) {
+        page.line(&format!("No probe can be put into {}.", examined.of), Tone::Bad);
     }
     if findings.libraries.is_empty() {
         page.line("Where probes would sit: tfmem doctor --pid PID, or --library FILE", Tone::Dim);
@@ -80,12 +94,15 @@ fn conclusion(page: &mut Page, findings: &Findings) {
 }
 
 fn libraries(page: &mut Page, examined: &Examined) {
-    page.line(&examined.of, Tone::Bold);
+    page.beside(&[], &examined.of);
     for note in &examined.notes {
         page.beside(&[("note", STATUS, Tone::Doubt)], note);
     }
     for plan in &examined.libraries {
-        page.blank();
+        if plan.library.path != examined.of {
+            page.blank();
+            page.beside(&[], &plan.library.path);
+        }
         library(page, plan);
     }
 }
@@ -94,10 +111,13 @@ fn library(page: &mut Page, plan: &Plan) {
     let library = &plan.library;
     let version = library.version.as_deref().unwrap_or("version not known");
     let build = library.build_id.as_ref().map_or_else(|| "no build id".to_owned(), |id| format!("build id {id}"));
-    page.line(&format!("  {}", library.path), Tone::Bold);
     let places = grouped(&plan.points);
     let probes = counted(plan.points.len() as u64, "probe");
     page.joined(&[format!("{} {version}", library.framework), bytes(library.size), build, probes], Tone::Plain);
+    if !places.is_empty() {
+        let cells = [("cost", STATUS, Tone::Dim), ("function", ENTRY, Tone::Dim)];
+        page.beside(&cells, "BPF programs at file offset, + bytes from the entry");
+    }
     for (point, programs) in &places {
         place(page, point, programs);
     }
@@ -113,12 +133,11 @@ const ENTRY: usize = 33;
 
 fn place(page: &mut Page, point: &Point, programs: &str) {
     let (word, tone) = if point.cheap { ("cheap", Tone::Good) } else { ("stepped", Tone::Doubt) };
-    let place = format!("{programs} at file offset {:#x} (+{})", point.file_offset, point.delta);
-    page.beside(&[(word, STATUS, tone), (&point.entry, ENTRY, Tone::Plain)], &place);
-    page.beside(
-        &[("", STATUS, Tone::Plain), ("", ENTRY, Tone::Plain)],
-        &format!("{}: {}", point.instruction, point.why),
-    );
+    // C names say more than the catalogue's, mangled ones do not.
+    let name = if point.symbol.starts_with("_Z") { &point.entry } else { &point.symbol };
+    let place = format!("{programs} at {:#x} +{}", point.file_offset, point.delta);
+    page.beside(&[(word, STATUS, tone), (name, ENTRY, Tone::Plain)], &place);
+    page.beside(&[("", STATUS, Tone::Plain)], &format!("{}: {}", point.instruction, point.why));
 }
 
 /// One place each, with all programs that sit there.
@@ -130,7 +149,7 @@ fn grouped(points: &[Point]) -> Vec<(&Point, String)> {
         };
         match places.iter_mut().find(same) {
             Some((_, programs)) => {
-                programs.push_str(" and ");
+                programs.push_str(", ");
                 programs.push_str(&point.program);
             }
             None => places.push((point, point.program.clone())),
@@ -154,5 +173,128 @@ fn annotation(plan: &Plan) -> (&'static str, Tone, String) {
         }
         (None, Some(why)) => ("missing", Tone::Doubt, why.clone()),
         (None, None) => ("–", Tone::Dim, "not kept by this library".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        attach::{
+            elf::Table,
+            plan::{Library, Missing},
+        },
+        doctor::{SCHEMA, Tool, check::verdict},
+    };
+
+    fn findings(checks: Vec<Check>, libraries: Vec<Examined>) -> Findings {
+        let tfmem = Tool { version: "1.2.3" };
+        Findings { schema: SCHEMA, tfmem, verdict: verdict(&checks), checks, libraries }
+    }
+
+    fn point(entry: &str, symbol: &str, program: &str, cheap: bool) -> Point {
+        Point {
+            entry: entry.to_owned(),
+            symbol: symbol.to_owned(),
+            table: Table::Dynamic,
+            symbol_index: 1,
+            address: 0x1000,
+            delta: 4,
+            file_offset: 0x1004,
+            program: program.to_owned(),
+            ret: program.ends_with("leave"),
+            cookie: 0,
+            instruction: "push rbp (55)".to_owned(),
+            cheap,
+            why: "because".to_owned(),
+        }
+    }
+
+    fn plan() -> Plan {
+        Plan {
+            library: Library {
+                framework: "tensorflow".to_owned(),
+                path: "/lib/a.so".to_owned(),
+                build_id: Some("abcd".to_owned()),
+                version: None,
+                size: 4096,
+                code: Vec::new(),
+            },
+            points: vec![
+                point("TF_NewSession", "TF_NewSession", "call_enter", true),
+                point("TF_NewSession", "TF_NewSession", "call_leave", true),
+                point("Pool::Pool", "_ZN4PoolC2Ev", "call_enter", false),
+            ],
+            missing: vec![Missing { entry: "Pool::Extend".to_owned(), reason: "no such symbol".to_owned() }],
+            annotation: None,
+            annotation_missing: Some("stripped".to_owned()),
+        }
+    }
+
+    #[test]
+    fn all_there_is_to_say() {
+        let checks = vec![
+            Check { group: "Kernel", ..Check::new("kernel", "all").found("6.18") },
+            Check { group: "Kernel", ..Check::new("places", "reading").limited("half of them").fix("update") },
+            Check { group: "Probes", ..Check::new("uprobe", "seeing").required().missing("refused").fix("update") },
+            Check {
+                group: "Probes",
+                ..Check::new("cookie", "telling apart").required().not_tried("no probe").fix("update")
+            },
+        ];
+        let process = Examined {
+            of: "process 7".to_owned(),
+            libraries: vec![plan()],
+            notes: vec!["b.so: gone".to_owned()],
+            useless: false,
+        };
+        let text = render(&findings(checks, vec![process]), Style::default());
+        let expected = "\
+Kernel
+  ok       kernel               6.18
+  limited  places               half of them (for: reading)
+                                → update
+
+Probes
+  missing  uprobe               refused (for: seeing)
+                                → update
+  untried  cookie               no probe
+
+  process 7
+  note     b.so: gone
+
+  /lib/a.so
+  tensorflow version not known · 4.0 KiB · build id abcd · 3 probes
+  cost     function                         BPF programs at file offset, + bytes from the entry
+  cheap    TF_NewSession                    call_enter, call_leave at 0x1004 +4
+           push rbp (55): because
+  stepped  Pool::Pool                       call_enter at 0x1004 +4
+           push rbp (55): because
+  missing  Pool::Extend                     no such symbol
+  missing  names of ops                     stripped
+
+tfmem cannot trace here. What it lacks:
+  uprobe, cookie
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn the_last_lines_say_what_to_do() {
+        let held = Check::new("CAP_BPF", "").required().privilege();
+        let text = |checks, libraries| render(&findings(checks, libraries), Style::default());
+        let ready = text(vec![held.clone()], vec![]);
+        assert!(ready.contains("can trace here") && ready.contains("--library FILE"), "{ready}");
+        let lacking = text(vec![held.clone().missing("not held")], vec![]);
+        assert!(lacking.contains("Not allowed to trace: CAP_BPF") && lacking.contains("sudo"), "{lacking}");
+        let useless = Examined { of: "/lib/b.so".to_owned(), useless: true, ..Examined::default() };
+        assert!(text(vec![held], vec![useless]).contains("No probe can be put into /lib/b.so"));
+    }
+
+    #[test]
+    fn a_hostile_name_controls_nothing() {
+        let hostile = Examined { of: "/x\x1b[2J\n".to_owned(), ..Examined::default() };
+        let text = render(&findings(vec![], vec![hostile]), Style::default());
+        assert!(!text.contains('\x1b'), "{text:?}");
     }
 }

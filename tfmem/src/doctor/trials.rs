@@ -1,6 +1,7 @@
 //! The real programs, loaded and attached to tfmem itself, with something to see.
 
 use std::{
+    io,
     path::Path,
     process::{Command, Stdio},
 };
@@ -44,19 +45,19 @@ const fn programs() -> Check {
 }
 
 const fn uprobe() -> Check {
-    Check::new("uprobe", "sees a function of a library being called").required()
+    Check::new("uprobe", "seeing a function of a library being called").required()
 }
 
 const fn cookie() -> Check {
-    Check::new("attach cookie", "tells one probe from another (5.15)").required()
+    Check::new("attach cookie", "telling one probe from another (5.15)").required()
 }
 
 const fn uretprobe() -> Check {
-    Check::new("uretprobe", "sees what a function returned").required()
+    Check::new("uretprobe", "seeing what a function returned").required()
 }
 
 const fn seccomp() -> Check {
-    Check::new("uretprobe, seccomp", "programs under a seccomp filter survive return probes")
+    Check::new("uretprobe, seccomp", "return probes in programs under a seccomp filter")
 }
 
 const fn system_calls() -> Check {
@@ -84,9 +85,20 @@ pub fn run(held: Held, layout: KernelLayout) -> Vec<Check> {
             trial.checks
         }
         Err(error) => {
-            let failed = maps().missing(format!("{error:#}")).fix(format!("{BPF_KERNEL}; enough memory for it"));
+            let failed = maps().missing(format!("{error:#}")).fix(maps_fix(&error));
             [failed].into_iter().chain(rest.map(|check| check.not_tried("needs the BPF maps"))).collect()
         }
+    }
+}
+
+fn maps_fix(error: &anyhow::Error) -> &'static str {
+    let denied = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    };
+    if error.chain().any(denied) {
+        "privileges in the initial user namespace, and no seccomp filter or policy that forbids bpf()"
+    } else {
+        "a kernel from 5.15 on with CONFIG_BPF_SYSCALL=y, and enough memory in this cgroup"
     }
 }
 
@@ -107,7 +119,7 @@ impl Trial {
                 Err(error) => refused.push(format!("{name}: {error}")),
             }
         }
-        let check = programs().found(format!("{}, with verified instructions: {}", loaded.len(), loaded.join(", ")));
+        let check = programs().found(format!("{} loaded, instructions verified: {}", loaded.len(), loaded.join(", ")));
         self.checks.push(if refused.is_empty() {
             check
         } else {
