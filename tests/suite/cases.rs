@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use tfmem::report::model::{Boundary, BoundaryKind, Cause, Layer, Process};
 use tfmem_tests::{
     look::{self, MIB},
-    machine::{self, Environment},
+    machine,
     trace::{Trace, Traced},
 };
 
@@ -54,18 +54,20 @@ fn more_versions() -> Result<()> {
     if !machine::can_trace(NAME) {
         return Ok(());
     }
+    let mut failures = Vec::new();
     for environment in machine::EXTRA_ENVIRONMENTS {
-        match machine::python(environment) {
-            Some(python) => all_cases(environment, &python)?,
-            None => machine::skip_optional(NAME, &format!("{} is not installed", environment.name)),
+        let Some(python) = machine::python(environment) else {
+            machine::skip_optional(NAME, &format!("{} is not installed", environment.name));
+            continue;
+        };
+        for (name, case) in ALL {
+            if let Err(error) = case(&python) {
+                failures.push(format!("{name} on {}: {error:#}", environment.name));
+            }
         }
     }
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
     Ok(())
-}
-
-fn all_cases(environment: &Environment, python: &Path) -> Result<()> {
-    use anyhow::Context as _;
-    ALL.iter().try_for_each(|(name, case)| case(python).with_context(|| format!("{name} on {}", environment.name)))
 }
 
 fn trace(python: &Path, script: &str, env: &[(&str, &str)]) -> Result<Traced> {

@@ -57,7 +57,7 @@ fn no_such_process() -> Result<()> {
     }
     // Above the kernel's greatest.
     let output = Program::new(machine::tfmem()?).args(["trace", "--pid", "4194305"]).run()?;
-    ensure_ends(&output, 1, "4194305")
+    ensure_ends(&output, 2, "4194305")
 }
 
 #[test]

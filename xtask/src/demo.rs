@@ -28,6 +28,8 @@ pub fn run(args: &Args) -> Result<()> {
         .arg(setup::newest()?.python())
         .arg(workspace::root().join("xtask/demo/train.py"))
         .env("TF_CPP_MIN_LOG_LEVEL", "2")
+        // The default on newer processors only; the demo is to show a pool on each.
+        .env("TF_ENABLE_ONEDNN_OPTS", "1")
         // cargo's: the training is to find its libraries as it would without us.
         .env_remove("LD_LIBRARY_PATH");
     println!("\n$ {program}\n");

@@ -35,9 +35,9 @@ pub fn main() -> ExitCode {
 /// Warnings by default; `-v` says what goes in where, `-vv` everything. `TFMEM_LOG` overrides.
 fn init_log(verbose: u8) {
     let level = match verbose {
-        0 => "tfmem=warn,aya=error",
-        1 => "tfmem=info",
-        _ => "tfmem=debug",
+        0 => "tfmem=warn,tfmem_ebpf=trace",
+        1 => "tfmem=info,tfmem_ebpf=trace",
+        _ => "tfmem=debug,tfmem_ebpf=trace",
     };
     let env = env_logger::Env::new().filter_or("TFMEM_LOG", level);
     env_logger::Builder::from_env(env)

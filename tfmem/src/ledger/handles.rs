@@ -221,8 +221,8 @@ impl Process {
         }
     }
 
-    /// The destructor was entered. Inside a delete of the handle that is where the object goes; elsewhere it is the
-    /// delete itself, and it is over: no return will be seen.
+    /// The destructor was entered. Inside a delete of the handle that is where the object goes; without a handle it is
+    /// the delete itself, and it is over: no return will be seen.
     fn direct_gone(&mut self, event: &Event, direct: Addr, changes: &mut Vec<Change>) {
         let thread = self.threads.entry(event.tid).or_default();
         thread.last_made = 0;
@@ -234,9 +234,21 @@ impl Process {
         let deleting = thread.stack.iter().rfind(|f| f.call == Call::DeleteSession).map(|f| f.session);
         match (self.sessions.by_direct(direct), deleting) {
             (Some(id), Some(Some(inside))) if id == inside => self.sessions.forget_direct(id),
+            (Some(id), _) if self.sessions.find(id).is_some_and(|s| s.handle != 0) => {
+                self.object_gone(event, id, changes);
+            }
             (Some(id), _) => self.sessions.end_delete(id, event.at, changes),
             (None, None) if !again => self.anomalies.unknown_handles += 1,
             (None, _) => {}
+        }
+    }
+
+    /// The object under a handle is gone, the handle is not: Python's `Session.close()` destroys the object inside
+    /// `TF_CloseSession` and calls `TF_DeleteSession` when its own object goes.
+    fn object_gone(&mut self, event: &Event, id: SessionId, changes: &mut Vec<Change>) {
+        self.sessions.forget_direct(id);
+        if !self.closes(event.tid, id) {
+            self.sessions.end_close(id, event.at, changes);
         }
     }
 

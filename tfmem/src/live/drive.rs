@@ -122,6 +122,7 @@ impl Live {
         let left: Vec<u32> = self.tracked.keys().copied().collect();
         for pid in left {
             self.look(pid, true);
+            self.programs.untrack(pid);
         }
         self.say_losses();
         self.emit(0, Body::TraceEnd);
@@ -236,7 +237,7 @@ impl Live {
             .map(|(pid, _)| *pid)
             .collect();
         for pid in gone {
-            self.ended(pid, None, now);
+            self.ended(pid, None, clock::boot_ns());
         }
         self.pass_on();
     }

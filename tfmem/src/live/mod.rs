@@ -61,6 +61,11 @@ struct Tracked {
     leader_gone: bool,
 }
 
+/// Probes that are still in. They fire for nobody any more once the traced processes are forgotten.
+pub struct Attached {
+    _programs: Programs,
+}
+
 /// What the kernel allowed, for the report.
 #[derive(Clone, Debug, Default)]
 pub struct Capabilities(pub BTreeMap<String, String>);
@@ -157,16 +162,17 @@ impl Live {
         self.order.push(Event { at, pid, tid: pid, body: Body::Ended { status } });
     }
 
-    /// Ends the trace: detaches, waits for the ledger, makes the report.
+    /// Ends the trace: waits for the ledger and makes the report. The probes go out when the second value is dropped:
+    /// the kernel takes tens of milliseconds for each, which nobody needs to wait for before reading.
     ///
     /// # Errors
     /// When the ledger's thread died.
-    pub fn finish(self, capabilities: Capabilities) -> Result<Report> {
+    pub fn finish(self, capabilities: Capabilities) -> Result<(Report, Attached)> {
         let Self { sink, programs, warden, .. } = self;
-        // Probes go out and followed processes are let go before the report takes its time.
-        drop(programs);
+        // Followed processes are let go first.
         drop(warden);
-        Ok(sink.finish()?.finish(facts::gather(capabilities)))
+        let report = sink.finish()?.finish(facts::gather(capabilities));
+        Ok((report, Attached { _programs: programs }))
     }
 
     fn emit(&mut self, pid: u32, body: Body) {

@@ -187,8 +187,9 @@ impl Worker {
                 let _ = self.messages.send(Message::Ended { pid, status, at: clock::boot_ns() });
             }
             ptrace::Status::Exiting => {
-                let at = clock::boot_ns();
                 let snapshot = (self.look)(pid);
+                // The process stood still meanwhile: what was seen holds until it goes on.
+                let at = clock::boot_ns();
                 let _ = self.messages.send(Message::Exiting { pid, at, snapshot });
                 ptrace::go_on(pid, 0);
             }

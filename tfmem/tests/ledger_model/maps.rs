@@ -228,7 +228,7 @@ fn the_map_is_what_page_after_page_says() {
             }
             let Some(body) = body else { continue };
             apply(&mut ledger, at, pid, pid, body);
-            if rng.one_in(8) {
+            if rng.one_in(32) {
                 for (model, pid) in models.iter().zip(100..).filter(|(m, _)| m.alive) {
                     // The first one is made by its first event.
                     let Some(process) = ledger.process(pid) else { continue };

@@ -78,6 +78,12 @@ fn integration_tests(args: &Args) -> Result<Program> {
 
 fn runner(what: &[&str], args: &Args, options: &[&str]) -> Result<Program> {
     // One failure must not hide the next.
-    let cargo = workspace::cargo(&["test", "--no-fail-fast"])?.args(what).arg("--").args(options).args(&args.filter);
+    let cargo = workspace::cargo(&["test", "--no-fail-fast"])?
+        // An error of a test says what is wrong; where it passed through is noise.
+        .env("RUST_LIB_BACKTRACE", "0")
+        .args(what)
+        .arg("--")
+        .args(options)
+        .args(&args.filter);
     Ok(if args.full { cargo.env("TFMEM_LONG", "1") } else { cargo })
 }

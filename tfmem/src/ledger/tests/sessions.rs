@@ -290,9 +290,28 @@ fn the_object_under_a_handle_is_learnt_from_calls() {
     t.enter(Call::DirectSessionStep, &[D, 9]);
     t.leave(Call::SessionRun, 0);
     assert_eq!(t.process().session(1).unwrap().direct, D);
-    // The delete of the handle was lost; the end of the object tells.
+    // The close of the handle was lost; the end of the object tells. The handle itself is still there.
     t.enter(Call::DirectSessionDestroy, &[D]);
-    assert_eq!(t.process().sessions.open().count(), 0);
+    let session = t.process().session(1).unwrap();
+    assert!(session.closed.is_some() && session.deleted.is_none());
+}
+
+#[test]
+fn python_destroys_the_object_inside_the_close_and_deletes_the_handle_later() {
+    let mut t = Trace::new();
+    t.enter(Call::NewSession, &[]);
+    t.enter(Call::DirectSessionNew, &[D]);
+    t.leave(Call::NewSession, H);
+    t.enter(Call::CloseSession, &[H]);
+    t.enter(Call::DirectSessionClose, &[D]);
+    t.leave(Call::DirectSessionClose, 0);
+    t.enter(Call::DirectSessionDestroy, &[D]);
+    t.leave(Call::CloseSession, 0);
+    let session = t.process().session(1).unwrap();
+    assert!(session.closed.is_some() && session.deleted.is_none());
+    t.call(Call::DeleteSession, &[H], 0);
+    assert!(t.process().session(1).unwrap().deleted.is_some());
+    assert_eq!(t.process().anomalies, Anomalies::default());
 }
 
 #[test]
