@@ -23,6 +23,7 @@ Examples:
   sudo tfmem run --format json --report-file r.json -- python train.py
   sudo tfmem run --fail-above 100MiB -- python test_training.py     for CI: status 3 above 100 MiB
   sudo tfmem trace --pid 4711                  attach to a running job, Ctrl-C reports
+  sudo tfmem doctor                            can it work here, and what is missing
 
 Exit status: 0 done, 1 tfmem failed, 2 wrong usage or missing privilege, 3 --fail-above was met.
 `run` passes on the program's own status (128 + n when signal n ended it, 127 command not found,
@@ -34,7 +35,16 @@ pub enum Command {
     Run(Run),
     /// Attach to running processes and their children; Ctrl-C ends the trace and reports
     Trace(Trace),
+    /// Say what this kernel, these privileges and these libraries allow, and the fix for what is missing
+    #[command(after_help = DOCTOR_STATUS)]
+    Doctor(Doctor),
 }
+
+const DOCTOR_STATUS: &str = "\
+Everything is found out by trying, on tfmem itself and on children of its own.
+
+Exit status: 0 tfmem can trace here, 1 something it cannot do without is missing, 2 wrong usage or
+missing privilege.";
 
 #[derive(Debug, ClapArgs)]
 pub struct Run {
@@ -55,6 +65,22 @@ pub struct Trace {
     /// End the trace after this time, such as 30s or 5min
     #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
     pub duration: Option<Duration>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Doctor {
+    /// Show where probes would sit in the libraries of this process (repeat for several)
+    #[arg(short, long = "pid", num_args = 1.., value_name = "PID")]
+    pub pids: Vec<u32>,
+    /// Show where probes would sit in this library (repeat for several)
+    #[arg(long = "library", value_name = "FILE")]
+    pub libraries: Vec<PathBuf>,
+    /// How to print the findings
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Colours in the text
+    #[arg(long, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub color: Color,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -96,6 +122,18 @@ pub enum Color {
     Auto,
     Always,
     Never,
+}
+
+impl Color {
+    /// `terminal`: the text goes to one.
+    #[must_use]
+    pub fn wanted(self, terminal: bool) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => terminal && std::env::var_os("NO_COLOR").is_none(),
+        }
+    }
 }
 
 #[cfg(test)]

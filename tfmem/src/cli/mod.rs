@@ -1,6 +1,7 @@
 //! The command line.
 
 mod args;
+mod doctor;
 mod exit;
 mod output;
 mod privilege;
@@ -23,6 +24,7 @@ pub fn main() -> ExitCode {
     let result = match args.command {
         Command::Run(run) => run::run(run),
         Command::Trace(trace) => trace::trace(trace),
+        Command::Doctor(doctor) => doctor::doctor(&doctor),
     };
     match result {
         Ok(status) => ExitCode::from(status),

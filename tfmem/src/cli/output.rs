@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context as _;
 
 use super::{
-    args::{Color, Common, Format},
+    args::{Common, Format},
     exit::Failure,
 };
 use crate::{
@@ -59,12 +59,8 @@ fn print(options: &Common, report: &Report, terminal: bool, mut out: impl Write)
     match options.format {
         Format::Json => json::write(report, &mut out)?,
         Format::Text => {
-            let color = match options.color {
-                Color::Always => true,
-                Color::Never => false,
-                Color::Auto => terminal && std::env::var_os("NO_COLOR").is_none(),
-            };
-            out.write_all(text::render(report, text::Style { colour: color, ..text::Style::default() }).as_bytes())?;
+            let style = text::Style { colour: options.color.wanted(terminal), ..text::Style::default() };
+            out.write_all(text::render(report, style).as_bytes())?;
         }
     }
     out.flush()

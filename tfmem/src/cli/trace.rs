@@ -24,7 +24,10 @@ pub fn trace(args: Trace) -> Result<u8, Failure> {
 }
 
 /// A process that can be traced exists, is no thread, no zombie, no kernel thread and not tfmem itself.
-fn check(pid: u32) -> Result<(), Failure> {
+///
+/// # Errors
+/// Says which of these it is.
+pub fn check(pid: u32) -> Result<(), Failure> {
     if pid == std::process::id() {
         return Err(Failure::usage("tfmem cannot trace itself"));
     }

@@ -18,6 +18,7 @@ use tfmem_common::config::{PROCESS_HOLD, Process};
 use self::{libraries::Libraries, schedule::Schedule, sink::Sink};
 use crate::{
     attach::{kernel, link::Programs},
+    doctor,
     event::{Body, Event, ExitStatus, ProcessInfo},
     report::model::Report,
     stream::{losses::Losses, order::Order},
@@ -78,15 +79,12 @@ impl Live {
     /// When the kernel refuses the programs.
     pub fn new(options: Options, sink: Sink, guard: Option<Guard>) -> Result<(Self, Capabilities)> {
         let (layout, reasons) = kernel::layout();
-        let mut capabilities = BTreeMap::new();
-        let found = if reasons.is_empty() { "yes".to_owned() } else { reasons.join("; ") };
-        capabilities.insert("kernel_layout".to_owned(), found);
+        let capabilities = doctor::capabilities(&reasons);
         let (mut programs, ring) = Programs::load(crate::attach::link::Options {
             buffer_bytes: options.buffer_bytes,
             layout,
             debug: options.debug_bpf,
         })?;
-        capabilities.insert("mm".to_owned(), "tracepoint".to_owned());
         if options.debug_bpf {
             programs.log().context("read the BPF programs' log")?;
         }

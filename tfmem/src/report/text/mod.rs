@@ -1,6 +1,6 @@
 //! What a person reads: one screen, verdicts first.
 
-mod page;
+pub(crate) mod page;
 mod table;
 mod verdicts;
 
