@@ -67,6 +67,9 @@ impl Programs {
     pub fn load(options: Options) -> Result<(Self, RingBuf<MapData>)> {
         let debug = u32::from(options.debug);
         let mut ebpf = EbpfLoader::new()
+            // No type of the kernel's is relocated (`attach::kernel` reads the few offsets that matter), and reading
+            // all of its BTF costs half a second and 60 MiB.
+            .btf(None)
             .override_global("KERNEL", &options.layout, true)
             .override_global("DEBUG", &debug, true)
             .map_max_entries("EVENTS", ring_size(options.buffer_bytes))

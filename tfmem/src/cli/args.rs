@@ -78,7 +78,7 @@ pub struct Common {
     #[arg(long, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
     pub color: Color,
     /// Size of the kernel's event buffer; rounded up to a power of two
-    #[arg(long, default_value = "32MiB", value_name = "BYTES")]
+    #[arg(long, default_value = "16MiB", value_name = "BYTES")]
     pub buffer: ByteSize,
     /// Let the BPF programs log what they see (to stderr)
     #[arg(long)]

@@ -45,8 +45,9 @@ async fn trace(args: Run, guard: Guard) -> Result<u8, Failure> {
     if let Ok(Err(error)) = started.await {
         return Err(error.into());
     }
-    let report = live.finish(facts)?;
+    let (report, attached) = live.finish(facts)?;
     output::write(&args.common, &report)?;
+    drop(attached);
     if output::above_limit(&args.common, &report) {
         return Ok(ABOVE_LIMIT);
     }

@@ -55,7 +55,8 @@ async fn follow(args: Trace) -> Result<u8, Failure> {
     // Nobody is followed by ptrace here: the sender stays open and silent.
     let (_messages, receiver) = mpsc::unbounded_channel();
     live.drive(None, receiver, stop).await?;
-    let report = live.finish(facts)?;
+    let (report, attached) = live.finish(facts)?;
     output::write(&args.common, &report)?;
+    drop(attached);
     Ok(if output::above_limit(&args.common, &report) { ABOVE_LIMIT } else { 0 })
 }

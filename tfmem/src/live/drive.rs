@@ -122,6 +122,7 @@ impl Live {
         let left: Vec<u32> = self.tracked.keys().copied().collect();
         for pid in left {
             self.look(pid, true);
+            self.programs.untrack(pid);
         }
         self.say_losses();
         self.emit(0, Body::TraceEnd);
@@ -187,6 +188,11 @@ impl Live {
 
     /// What an event asks of us at once.
     fn react(&mut self, event: &Event) {
+        if event.pid != self.last_seen && !self.tracked.contains_key(&event.pid) && !ended(event.pid) {
+            // The record of its fork was dropped; the kernel traces it all the same.
+            self.follow(event.pid, false, false);
+        }
+        self.last_seen = event.pid;
         match &event.body {
             Body::Fork { child, .. } => {
                 let seized = self.warden.as_ref().is_some_and(|warden| warden.seize(*child).is_ok());
@@ -222,19 +228,17 @@ impl Live {
         for pid in self.schedule.take_due(now) {
             self.look(pid, true);
         }
-        if self.schedule.take_totals(now) {
+        let totals = self.schedule.take_totals(now);
+        if totals {
             let pids: Vec<u32> = self.tracked.keys().copied().collect();
             for pid in pids {
                 self.look(pid, false);
             }
             self.say_losses();
         }
-        let gone: Vec<u32> = self
-            .tracked
-            .iter()
-            .filter(|(pid, tracked)| !tracked.seized && tracked.leader_gone && ended(**pid))
-            .map(|(pid, _)| *pid)
-            .collect();
+        // With the totals everybody is asked: the record of a main thread's end may have been dropped.
+        let candidates = self.tracked.iter().filter(|(_, tracked)| !tracked.seized && (totals || tracked.leader_gone));
+        let gone: Vec<u32> = candidates.map(|(pid, _)| *pid).filter(|pid| ended(*pid)).collect();
         for pid in gone {
             self.ended(pid, None, clock::boot_ns());
         }

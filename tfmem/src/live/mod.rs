@@ -50,6 +50,8 @@ pub struct Live {
     tracked: BTreeMap<u32, Tracked>,
     /// Boot time at which children that outlive the main process are waited for no longer.
     deadline: Option<u64>,
+    /// The process of the last event.
+    last_seen: u32,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +60,11 @@ struct Tracked {
     seized: bool,
     /// Its main thread has ended.
     leader_gone: bool,
+}
+
+/// Probes that are still in. They fire for nobody any more once the traced processes are forgotten.
+pub struct Attached {
+    _programs: Programs,
 }
 
 /// What the kernel allowed, for the report.
@@ -97,6 +104,7 @@ impl Live {
             undecodable: 0,
             tracked: BTreeMap::new(),
             deadline: None,
+            last_seen: 0,
         };
         Ok((live, Capabilities(capabilities)))
     }
@@ -159,16 +167,17 @@ impl Live {
         self.order.push(Event { at, pid, tid: pid, body: Body::Ended { status } });
     }
 
-    /// Ends the trace: detaches, waits for the ledger, makes the report.
+    /// Ends the trace: waits for the ledger and makes the report. The probes go out when the second value is dropped:
+    /// the kernel takes tens of milliseconds for each, which nobody needs to wait for before reading.
     ///
     /// # Errors
     /// When the ledger's thread died.
-    pub fn finish(self, capabilities: Capabilities) -> Result<Report> {
+    pub fn finish(self, capabilities: Capabilities) -> Result<(Report, Attached)> {
         let Self { sink, programs, warden, .. } = self;
-        // Probes go out and followed processes are let go before the report takes its time.
-        drop(programs);
+        // Followed processes are let go first.
         drop(warden);
-        Ok(sink.finish()?.finish(facts::gather(capabilities)))
+        let report = sink.finish()?.finish(facts::gather(capabilities));
+        Ok((report, Attached { _programs: programs }))
     }
 
     fn emit(&mut self, pid: u32, body: Body) {
