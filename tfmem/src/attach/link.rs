@@ -1,11 +1,15 @@
-//! Loading the BPF object and attaching its programs: with `stream::source`, the only place that knows aya.
+//! Loading the BPF object, attaching its programs, reading its buffer: the only place that knows aya.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::mpsc::{self, RecvTimeoutError, Sender},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{HashMap, MapData, MapType, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, MapData, MapType, PerCpuArray, RingBuf},
     programs::{
         Program, ProgramError, ProgramType, TracePoint, UProbe,
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
@@ -20,6 +24,7 @@ use thiserror::Error;
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{plan::Plan, tracefs};
+use crate::target::clock;
 
 /// The BPF object, built by `build.rs`. Aligned, as the ELF reader casts it.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tfmem-ebpf"));
@@ -102,7 +107,19 @@ pub struct Programs {
     processes: HashMap<MapData, u32, Process>,
     judged: HashMap<MapData, FileId, u8>,
     counters: PerCpuArray<MapData, u64>,
+    lease: Option<Array<MapData, u64>>,
 }
+
+/// May hold processes while it lives: a thread tells the kernel again and again that somebody is there to let them go.
+#[derive(Debug)]
+pub struct Lease {
+    // Dropping it ends the thread.
+    _alive: Sender<()>,
+}
+
+/// A held process is let go within milliseconds; the lease is long enough for a machine that is busy for a second.
+const LEASE: Duration = Duration::from_secs(2);
+const RENEWED_EVERY: Duration = Duration::from_millis(200);
 
 impl Programs {
     /// Loads every program and attaches the tracepoints. Nothing is traced before [`Programs::track`].
@@ -139,7 +156,28 @@ impl Programs {
         let processes = HashMap::try_from(take(&mut ebpf, "PROCESSES")?)?;
         let judged = HashMap::try_from(take(&mut ebpf, "FILES_JUDGED")?)?;
         let counters = PerCpuArray::try_from(take(&mut ebpf, "COUNTERS")?)?;
-        Ok((Self { ebpf, processes, judged, counters }, ring))
+        let lease = Some(Array::try_from(take(&mut ebpf, "LEASE")?)?);
+        Ok((Self { ebpf, processes, judged, counters, lease }, ring))
+    }
+
+    /// Lets the programs hold processes from now on, for as long as the lease lives.
+    ///
+    /// # Errors
+    /// When there is one already, or no thread can be made.
+    pub fn lease(&mut self) -> Result<Lease> {
+        let mut map = self.lease.take().context("processes may be held already")?;
+        let mut renew = move || map.set(0, clock::boot_ns() + LEASE.as_nanos() as u64, 0);
+        renew().context("renew the lease")?;
+        let (alive, ended) = mpsc::channel::<()>();
+        std::thread::Builder::new().name("lease".into()).spawn(move || {
+            while ended.recv_timeout(RENEWED_EVERY) == Err(RecvTimeoutError::Timeout) {
+                if let Err(error) = renew() {
+                    log::warn!("processes will not be held any more: {error}");
+                    return;
+                }
+            }
+        })?;
+        Ok(Lease { _alive: alive })
     }
 
     /// Loads one program. Returns how many instructions the verifier went through, where the kernel says it (5.16).

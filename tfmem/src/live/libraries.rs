@@ -106,6 +106,11 @@ impl Libraries {
         Some(Event { at: clock::boot_ns(), pid, tid: pid, body: Body::Library(info.clone()) })
     }
 
+    /// Has the process a library with probes?
+    pub fn announced(&self, pid: u32) -> bool {
+        self.announced.iter().any(|&(of, _)| of == pid)
+    }
+
     /// The process ended or became another program.
     pub fn forget(&mut self, pid: u32) {
         self.announced.retain(|&(of, _)| of != pid);

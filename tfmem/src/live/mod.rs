@@ -9,15 +9,22 @@ mod libraries;
 mod schedule;
 pub mod sink;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
-use aya::maps::{MapData, RingBuf};
 use tfmem_common::config::{PROCESS_HOLD, Process};
 
 use self::{libraries::Libraries, schedule::Schedule, sink::Sink};
 use crate::{
-    attach::{kernel, link::Programs},
+    attach::{
+        kernel,
+        link::{Lease, Programs, Ring},
+    },
     doctor,
     event::{Body, Event, ExitStatus, ProcessInfo},
     report::model::Report,
@@ -38,7 +45,7 @@ pub struct Options {
 pub struct Live {
     options: Options,
     programs: Programs,
-    ring: RingBuf<MapData>,
+    ring: Ring,
     order: Order,
     losses: Losses,
     libraries: Libraries,
@@ -46,6 +53,7 @@ pub struct Live {
     sink: Sink,
     warden: Option<Warden>,
     guard: Option<Guard>,
+    lease: Option<Lease>,
     /// Records that could not be decoded (a bug or a damaged buffer), counted.
     undecodable: u64,
     tracked: BTreeMap<u32, Tracked>,
@@ -61,6 +69,8 @@ struct Tracked {
     seized: bool,
     /// Its main thread has ended.
     leader_gone: bool,
+    /// It was seen at its very end: nothing that is read later says more.
+    exiting: bool,
 }
 
 /// Probes that are still in. They fire for nobody any more once the traced processes are forgotten.
@@ -99,6 +109,7 @@ impl Live {
             sink,
             warden: None,
             guard,
+            lease: None,
             undecodable: 0,
             tracked: BTreeMap::new(),
             deadline: None,
@@ -113,6 +124,7 @@ impl Live {
     /// When the kernel's table of processes cannot take it, or it cannot be followed.
     pub fn begin_child(&mut self, pid: u32, warden: Warden) -> Result<()> {
         self.emit(0, Body::TraceStart);
+        self.lease = Some(self.programs.lease()?);
         self.programs.track(pid, Process { flags: PROCESS_HOLD, ..Process::default() })?;
         warden.seize(pid).with_context(|| format!("follow process {pid}"))?;
         self.warden = Some(warden);
@@ -126,19 +138,19 @@ impl Live {
     /// When the process is gone or the kernel's table of processes cannot take it.
     pub fn begin_running(&mut self, pids: &[u32]) -> Result<()> {
         self.emit(0, Body::TraceStart);
-        for &pid in pids {
+        let children = pids.iter().flat_map(|&pid| info::descendants(pid));
+        let all: BTreeSet<u32> = pids.iter().copied().chain(children).collect();
+        for pid in all {
             self.programs.track(pid, Process::default())?;
             self.follow(pid, false, true);
             self.look(pid, true);
-            for event in self.libraries.judge(&mut self.programs, pid, None) {
-                self.order.push(event);
-            }
+            self.judge(pid, None);
         }
         Ok(())
     }
 
     fn follow(&mut self, pid: u32, seized: bool, attached: bool) {
-        self.tracked.insert(pid, Tracked { seized, leader_gone: false });
+        self.tracked.insert(pid, Tracked { seized, ..Tracked::default() });
         if let Some(guard) = &self.guard {
             guard.add(pid);
         }
@@ -171,9 +183,9 @@ impl Live {
     /// # Errors
     /// When the ledger's thread died.
     pub fn finish(self, capabilities: Capabilities) -> Result<(Report, Attached)> {
-        let Self { sink, programs, warden, .. } = self;
+        let Self { sink, programs, warden, lease, .. } = self;
         // Followed processes are let go first.
-        drop(warden);
+        drop((warden, lease));
         let report = sink.finish()?.finish(facts::gather(capabilities));
         Ok((report, Attached { _programs: programs }))
     }

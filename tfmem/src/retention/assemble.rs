@@ -66,6 +66,7 @@ fn losses(analysis: &Analysis) -> BTreeMap<String, u64> {
         let a = &process.anomalies;
         add("frees_unpaired", a.unpaired_frees);
         add("frees_from_before_attach", a.expected_frees);
+        add("frees_of_inherited_memory", a.inherited_frees);
         add("chunks_orphaned", a.orphaned_chunks);
         add("allocations_reused_alive", a.reused_alive);
         add("calls_unpaired", a.unpaired_calls);

@@ -85,7 +85,7 @@ fn weight(process: &Process) -> (u64, u64) {
 }
 
 fn one(page: &mut Page, process: &Process, options: &ReportOptions) {
-    page.line(&headline(process), Tone::Bold);
+    page.headline(&headline(process));
     verdicts::render(page, process, options.min_bytes);
     let blind = blind(page, process);
     if process.verdicts.is_empty() && !blind {
@@ -168,7 +168,10 @@ fn in_use(process: &Process) -> bool {
 pub fn name(process: &Process) -> String {
     let base = |text: &str| plain(text.rsplit('/').next().unwrap_or(text), 40);
     let mut words = process.cmdline.iter();
-    let Some(program) = words.next().map(|p| base(p)) else { return plain(&process.comm, 40) };
+    let Some(program) = words.next().map(|p| base(p)) else {
+        let comm = plain(&process.comm, 40);
+        return if comm.is_empty() { "a short-lived process".to_owned() } else { comm };
+    };
     if !program.starts_with("python") {
         return program;
     }

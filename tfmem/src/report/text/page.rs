@@ -72,6 +72,14 @@ impl Page {
         self.out.push('\n');
     }
 
+    /// A line that is never cut: it wraps.
+    pub fn headline(&mut self, text: &str) {
+        for line in wrapped(&self.safe(text), WIDTH) {
+            self.paint(&line, Tone::Bold);
+            self.out.push('\n');
+        }
+    }
+
     /// A paragraph: `label` in its column, the text wrapped beside it.
     pub fn paragraph(&mut self, label: &str, tone: Tone, text: &str) {
         const INDENT: usize = 2;
