@@ -4,6 +4,7 @@ mod args;
 mod exit;
 mod output;
 mod privilege;
+mod report;
 mod run;
 mod stop;
 mod trace;
@@ -23,6 +24,7 @@ pub fn main() -> ExitCode {
     let result = match args.command {
         Command::Run(run) => run::run(run),
         Command::Trace(trace) => trace::trace(trace),
+        Command::Report(report) => report::report(&report),
     };
     match result {
         Ok(status) => ExitCode::from(status),

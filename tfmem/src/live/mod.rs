@@ -9,7 +9,7 @@ mod libraries;
 mod schedule;
 pub mod sink;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fs::File, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
 use aya::maps::{MapData, RingBuf};
@@ -19,7 +19,9 @@ use self::{libraries::Libraries, schedule::Schedule, sink::Sink};
 use crate::{
     attach::{kernel, link::Programs},
     event::{Body, Event, ExitStatus, ProcessInfo},
+    recording::{format::Head, recorder::Recorder},
     report::model::Report,
+    retention,
     stream::{losses::Losses, order::Order},
     target::{clock, guard::Guard, info, warden::Warden},
 };
@@ -106,6 +108,16 @@ impl Live {
         Ok((live, Capabilities(capabilities)))
     }
 
+    /// Everything that the trace yields is recorded too. To be called before it begins.
+    ///
+    /// # Errors
+    /// When the beginning of the recording cannot be written.
+    pub fn record(&mut self, output: File, options: retention::Options, capabilities: &Capabilities) -> Result<()> {
+        let head = Head::new(options, &facts::gather(capabilities.clone()));
+        self.sink.record(Recorder::start(output, &head).context("begin the recording")?);
+        Ok(())
+    }
+
     /// Traces a process that does not run yet: held at every new library until its probes are in.
     ///
     /// # Errors
@@ -173,7 +185,12 @@ impl Live {
         let Self { sink, programs, warden, .. } = self;
         // Followed processes are let go first.
         drop(warden);
-        let report = sink.finish()?.finish(facts::gather(capabilities));
+        let (analysis, recorder) = sink.finish()?;
+        let mut facts = facts::gather(capabilities);
+        if let Some(recorder) = recorder {
+            recorder.finish(&mut facts);
+        }
+        let report = analysis.finish(facts);
         Ok((report, Attached { _programs: programs }))
     }
 
