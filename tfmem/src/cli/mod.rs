@@ -5,6 +5,7 @@ mod doctor;
 mod exit;
 mod output;
 mod privilege;
+mod report;
 mod run;
 mod stop;
 mod trace;
@@ -25,6 +26,7 @@ pub fn main() -> ExitCode {
         Command::Run(run) => run::run(run),
         Command::Trace(trace) => trace::trace(trace),
         Command::Doctor(doctor) => doctor::doctor(&doctor),
+        Command::Report(report) => report::report(&report),
     };
     match result {
         Ok(status) => ExitCode::from(status),

@@ -59,7 +59,7 @@ async fn follow(args: Trace) -> Result<u8, Failure> {
     let (_messages, receiver) = mpsc::unbounded_channel();
     live.drive(None, receiver, stop).await?;
     let (report, attached) = live.finish(facts)?;
-    output::write(&args.common, &report)?;
+    output::write(&args.common.show, &report)?;
     drop(attached);
-    Ok(if output::above_limit(&args.common, &report) { ABOVE_LIMIT } else { 0 })
+    Ok(if output::above_limit(&args.common.show, &report) { ABOVE_LIMIT } else { 0 })
 }

@@ -11,6 +11,7 @@ pub mod sink;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs::File,
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -27,7 +28,9 @@ use crate::{
     },
     doctor,
     event::{Body, Event, ExitStatus, ProcessInfo},
+    recording::{format::Head, recorder::Recorder},
     report::model::Report,
+    retention,
     stream::{losses::Losses, order::Order},
     target::{clock, guard::Guard, info, warden::Warden},
 };
@@ -118,6 +121,16 @@ impl Live {
         Ok((live, Capabilities(capabilities)))
     }
 
+    /// Everything that the trace yields is recorded too. To be called before it begins.
+    ///
+    /// # Errors
+    /// When the beginning of the recording cannot be written.
+    pub fn record(&mut self, output: File, options: retention::Options, capabilities: &Capabilities) -> Result<()> {
+        let head = Head::new(options, &facts::gather(capabilities.clone()));
+        self.sink.record(Recorder::start(output, &head).context("begin the recording")?);
+        Ok(())
+    }
+
     /// Traces a process that does not run yet: held at every new library until its probes are in.
     ///
     /// # Errors
@@ -186,7 +199,12 @@ impl Live {
         let Self { sink, programs, warden, lease, .. } = self;
         // Followed processes are let go first.
         drop((warden, lease));
-        let report = sink.finish()?.finish(facts::gather(capabilities));
+        let (analysis, recorder) = sink.finish()?;
+        let mut facts = facts::gather(capabilities);
+        if let Some(recorder) = recorder {
+            recorder.finish(&mut facts);
+        }
+        let report = analysis.finish(facts);
         Ok((report, Attached { _programs: programs }))
     }
 

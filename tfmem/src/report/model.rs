@@ -46,14 +46,14 @@ pub struct ReportOptions {
     pub min_bytes: u64,
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     pub kernel: String,
     pub boot_id: String,
     pub hostname: String,
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     pub cpu_ms: u64,
     pub peak_rss_bytes: u64,

@@ -41,7 +41,7 @@ pub(super) fn report(analysis: &Analysis, facts: Facts) -> Report {
         ended_at: clock.rfc3339(analysis.last),
         processes,
         stacks: BTreeMap::new(),
-        losses: losses(analysis),
+        losses: losses(analysis, facts.lost),
         coverage: coverage(analysis),
         events: analysis.ledger.events(),
         cost: facts.cost,
@@ -49,7 +49,7 @@ pub(super) fn report(analysis: &Analysis, facts: Facts) -> Report {
 }
 
 /// Kinds that are always listed come first; the sources' own counts and what did not add up are beside them.
-fn losses(analysis: &Analysis) -> BTreeMap<String, u64> {
+fn losses(analysis: &Analysis, lost: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let mut out: BTreeMap<String, u64> =
         ["events_dropped", "stacks_truncated", "frames_unresolved", "allocations_unpaired"]
             .into_iter()
@@ -77,6 +77,9 @@ fn losses(analysis: &Analysis) -> BTreeMap<String, u64> {
     add("events_late", analysis.ledger.late_events());
     for watch in &analysis.watches {
         add("boundaries_omitted", watch.omitted);
+    }
+    for (kind, count) in lost {
+        add(&kind, count);
     }
     out
 }
