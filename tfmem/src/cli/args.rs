@@ -132,7 +132,7 @@ pub struct Show {
     /// Write the report to this file instead of stdout
     #[arg(long, value_name = "FILE")]
     pub report_file: Option<PathBuf>,
-    /// Exit with status 3 when survivors other than allocator reserves exceed this
+    /// Exit with status 3 when what is held, leaks and unexplained bytes but not allocator reserves, exceeds this
     #[arg(long, value_name = "BYTES")]
     pub fail_above: Option<ByteSize>,
     /// Colours in the text report

@@ -198,18 +198,21 @@ impl Live {
 
     /// What an event asks of us at once.
     fn react(&mut self, event: &Event) {
-        if event.pid != self.last_seen && !self.tracked.contains_key(&event.pid) && !ended(event.pid) {
+        if event.pid != self.last_seen && !self.tracked.contains_key(&event.pid) && info::alive(event.pid) {
             // The record of its fork was dropped; the kernel traces it all the same.
             self.follow(event.pid, false, false);
         }
         self.last_seen = event.pid;
         match &event.body {
             Body::Fork { child, .. } => {
-                let seized = self.warden.as_ref().is_some_and(|warden| warden.seize(*child).is_ok());
-                self.follow(*child, seized, false);
+                // The warden follows what a followed process makes.
+                self.follow(*child, self.warden.is_some(), false);
                 if self.libraries.announced(event.pid) {
                     // The child has the parent's libraries, probes and all, and maps nothing anew.
-                    self.judge(*child, None);
+                    // Its next program may be in place already: what is found counts for the moment of the fork.
+                    for found in self.libraries.judge(&mut self.programs, *child, None) {
+                        self.order.push(Event { at: event.at, ..found });
+                    }
                 }
             }
             Body::Exec => {
@@ -254,7 +257,12 @@ impl Live {
         }
         // With the totals everybody is asked: the record of a main thread's end may have been dropped.
         let candidates = self.tracked.iter().filter(|(_, tracked)| !tracked.seized && (totals || tracked.leader_gone));
-        let gone: Vec<u32> = candidates.map(|(pid, _)| *pid).filter(|pid| ended(*pid)).collect();
+        let mut gone: Vec<u32> = candidates.map(|(pid, _)| *pid).filter(|pid| !info::alive(*pid)).collect();
+        if totals {
+            // A followed process that is nowhere any more was followed by somebody else after all.
+            let followed = self.tracked.iter().filter(|(_, tracked)| tracked.seized).map(|(pid, _)| *pid);
+            gone.extend(followed.filter(|&pid| info::state(pid).is_none()));
+        }
         for pid in gone {
             self.ended(pid, None, clock::boot_ns());
         }
@@ -290,7 +298,3 @@ impl Live {
 /// Records decoded before they are acted on.
 const BATCH: usize = 4096;
 const EXEC: u32 = libc::PROT_EXEC as u32;
-
-fn ended(pid: u32) -> bool {
-    matches!(info::state(pid), None | Some('Z' | 'X'))
-}

@@ -152,7 +152,8 @@ impl Live {
     pub fn begin_running(&mut self, pids: &[u32]) -> Result<()> {
         self.emit(0, Body::TraceStart);
         let children = pids.iter().flat_map(|&pid| info::descendants(pid));
-        let all: BTreeSet<u32> = pids.iter().copied().chain(children).collect();
+        let us = std::process::id();
+        let all: BTreeSet<u32> = pids.iter().copied().chain(children).filter(|&pid| pid != us).collect();
         for pid in all {
             self.programs.track(pid, Process::default())?;
             self.follow(pid, false, true);

@@ -18,7 +18,8 @@ pub fn fail_above(report: &Report, limit: u64) -> bool {
         .processes
         .iter()
         .flat_map(|p| &p.verdicts)
-        .filter(|v| !v.cause.is_reserve())
+        // What was there before the trace outlived nothing that the trace saw.
+        .filter(|v| !v.cause.is_reserve() && v.cause != model::Cause::BeforeAttach)
         .fold(0, |sum, v| sum.saturating_add(v.bytes));
     blamed > limit
 }

@@ -84,6 +84,8 @@ pub struct Process {
     pub cgroup: Option<String>,
     /// The process ran before the trace began.
     pub attached: bool,
+    /// It runs in a copy of its parent's memory (fork without exec): what it inherited is counted with the parent.
+    pub forked: bool,
     /// From the start of the process (attached: of the trace) to its end (or the trace's).
     pub seen_ms: u64,
     pub frameworks: Vec<Framework>,

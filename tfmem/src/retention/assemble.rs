@@ -131,6 +131,7 @@ impl Builder<'_> {
             }),
             cgroup: info.and_then(|i| i.cgroup.clone()),
             attached,
+            forked: p.forked_from.is_some() && p.execs == 0,
             seen_ms: end.saturating_sub(seen_from) / 1_000_000,
             frameworks: p.identity.libraries.iter().map(|l| framework(l)).collect(),
             now: self.now(),

@@ -1,23 +1,23 @@
 //! One process under analysis: its boundaries from the closing call to the filled-in record.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use super::pools::{self, region_bytes};
 use super::record::{Block, Leftover, Look, Pending, Record, Side, Subject, layers};
-use super::scene::{Baseline, Claim, Scene, is_memory};
+use super::residency::{intersection, resident_in};
+use super::scene::{Baseline, Claim, FromBefore, Scene, is_memory};
 use super::survivors;
 use super::timeline::Timeline;
-use crate::event::Addr;
+use crate::event::{Addr, Snapshot};
 use crate::ledger::types::SessionId;
 use crate::ledger::{Ledger, Process};
 use crate::report::model::BoundaryKind;
 
 /// An observation this long before a boundary still tells of it.
 const NEAR: u64 = 1_000_000_000;
-/// An observation this long after a close ended may stand for the time before it, when there is no better one.
-const JUST_AFTER: u64 = 50_000_000;
 /// Boundaries that wait at once. A program that closes more within the grace time would make each close look at all
 /// memory; the ones above are counted and left out.
 const MAX_PENDING: usize = 256;
@@ -29,6 +29,9 @@ const KEPT: usize = 500;
 pub(super) struct Watch {
     /// Boundaries whose closing call is under way, and boundaries whose grace time runs.
     pub closing: Vec<Pending>,
+    /// Of an attached process: the first look at its pages and the last one.
+    found: Option<Arc<Snapshot>>,
+    full: Option<Arc<Snapshot>>,
     pub pending: Vec<Pending>,
     pub records: Vec<Record>,
     pub omitted: u64,
@@ -145,12 +148,23 @@ impl Watch {
     fn judge(&mut self, cx: Context, pending: &Pending, now: u64) {
         let given_back = pending.given_back.unwrap_or_else(|| gone(cx.process, &pending.blocks));
         self.next_id += 1;
-        let mut record = self.record(cx, pending, now);
+        let mut record = self.record(cx, pending, now, None);
         record.given_back = given_back;
         self.keep(record);
     }
 
-    fn record(&self, cx: Context, pending: &Pending, now: u64) -> Record {
+    /// Own memory of an attached process that was resident when the trace began, and what of it still is and was not
+    /// handed out since.
+    fn left_from_before(&self, process: &Process) -> Option<FromBefore> {
+        let found = self.found.as_ref()?.resident.as_deref()?;
+        let resident = self.full.as_ref()?.resident.as_deref()?;
+        let still = intersection(found, resident);
+        let sum = |ranges: &[(Addr, u64)]| ranges.iter().map(|(_, len)| *len).fold(0, u64::saturating_add);
+        let taken = process.allocations().map(|a| resident_in(&still, a.addr, a.bytes)).fold(0, u64::saturating_add);
+        Some(FromBefore { found: sum(found), still: sum(&still).saturating_sub(taken) })
+    }
+
+    fn record(&self, cx: Context, pending: &Pending, now: u64, from_before: Option<FromBefore>) -> Record {
         let scene = Scene {
             ledger: cx.ledger,
             process: cx.process,
@@ -162,6 +176,7 @@ impl Watch {
             after: now,
             trace_start: cx.trace_start,
             min_bytes: cx.min_bytes,
+            from_before,
         };
         let (rows, verdicts) = survivors::judge(&scene);
         Record {
@@ -184,6 +199,7 @@ impl Watch {
 
     /// The process or the trace ends: everything that waits is judged now, and what is alive is the last boundary's.
     pub fn ends(&mut self, cx: Context, kind: BoundaryKind, at: u64) {
+        let from_before = self.left_from_before(cx.process);
         self.closing.clear();
         self.judge_due(cx, at, true);
         for record in &mut self.records {
@@ -209,7 +225,7 @@ impl Watch {
             blocks: Vec::new(),
             given_back: None,
         };
-        let mut record = self.record(cx, &pending, at);
+        let mut record = self.record(cx, &pending, at, from_before);
         record.before = record.after_side;
         // One taken at the very end is exact; an older one still tells, if it is not too old.
         match self.look.as_ref().filter(|l| l.snapshot.at_exit || at.saturating_sub(l.at) <= NEAR) {
@@ -232,16 +248,16 @@ impl Watch {
 
     /// The process was looked at: each boundary takes what tells of it.
     pub fn sees(&mut self, process: &Process, look: Look) {
+        let layers = side(process).layers;
         for p in &mut self.closing {
-            // Taken while the closing call is under way: nearer than the one before it.
-            if p.before.observed.is_none_or(|seen| seen < p.began) {
+            // Taken while the closing call is under way, it tells of "before" as long as nothing was given back yet.
+            if p.before.layers == layers && p.before.observed.is_none_or(|seen| seen < p.began) {
                 p.before.see(&look);
             }
         }
-        for p in &mut self.pending {
-            if p.before.observed.is_none() && look.at <= p.at.saturating_add(JUST_AFTER) {
-                p.before.see(&look);
-            }
+        if process.attached() && look.snapshot.resident.is_some() {
+            self.found.get_or_insert_with(|| look.snapshot.clone());
+            self.full = Some(look.snapshot.clone());
         }
         for record in self.records.iter_mut().filter(|r| r.awaits_look && r.after <= look.at) {
             record.see(&look);
@@ -276,6 +292,7 @@ impl Watch {
     pub fn execs(&mut self) {
         self.compared = false;
         self.look = None;
+        self.found = None;
         self.baselines.clear();
         self.contexts.clear();
     }

@@ -36,6 +36,44 @@ pub fn parent_and_state(pid: u32) -> Option<(u32, char)> {
     Some((fields.next()?.parse().ok()?, state))
 }
 
+/// Has any thread of the process not ended yet? (The main thread may end before the others: it is a zombie then.)
+#[must_use]
+pub fn alive(pid: u32) -> bool {
+    tasks(pid).any(|tid| !matches!(task_state(pid, tid), None | Some('Z' | 'X')))
+}
+
+/// The process that a thread belongs to.
+#[must_use]
+pub fn process_of(tid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// Thread `tid` is at its end: does the whole process end with it? So it is when every other thread has ended, stands
+/// at its own end, or has been sent the kill that `exit_group` sends.
+#[must_use]
+pub fn ending(pid: u32, tid: u32) -> bool {
+    const SIGKILL_BIT: u64 = 1 << 8;
+    tasks(pid).filter(|&other| other != tid).all(|other| {
+        if matches!(task_state(pid, other), None | Some('Z' | 'X' | 't')) {
+            return true;
+        }
+        let status = fs::read_to_string(format!("/proc/{pid}/task/{other}/status")).unwrap_or_default();
+        let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
+        pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).is_some_and(|bits| bits & SIGKILL_BIT != 0)
+    })
+}
+
+fn tasks(pid: u32) -> impl Iterator<Item = u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok())
+}
+
+fn task_state(pid: u32, tid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
 /// Living descendants of a process, parents before children.
 #[must_use]
 pub fn descendants(pid: u32) -> Vec<u32> {

@@ -38,7 +38,7 @@ pub fn render(report: &Report, style: Style) -> String {
     }
     if brief.len() > BRIEF {
         let rest = brief.len() - BRIEF;
-        page.line(&format!("and {}; the JSON report has them", counted(rest as u64, "more process")), Tone::Dim);
+        page.line(&format!("and {}; the JSON report has them", more(rest as u64)), Tone::Dim);
     }
     if report.processes.is_empty() {
         page.line("no process was seen", Tone::Plain);
@@ -54,6 +54,10 @@ pub fn render(report: &Report, style: Style) -> String {
     }
     page.joined(&losses(report), Tone::Dim);
     page.finish()
+}
+
+fn more(n: u64) -> String {
+    format!("{} more {}", count(n), if n == 1 { "process" } else { "processes" })
 }
 
 /// Says what this report cannot see; `true`: there is something.
@@ -76,6 +80,20 @@ fn blind(page: &mut Page, process: &Process) -> bool {
     any
 }
 
+/// There is no verdict: says how much that means.
+fn good(page: &mut Page, process: &Process) {
+    let (label, tone, text) = if process.attached {
+        ("OK", Tone::Good, "nothing that the trace saw taken is held; what the process had before was not looked at")
+    } else if process.forked {
+        ("FORK", Tone::Plain, "took nothing of its own; what it inherited is counted with its parent")
+    } else if in_use(process) {
+        ("OK", Tone::Good, "nothing outlived its boundary")
+    } else {
+        ("OK", Tone::Good, "nothing is held")
+    };
+    page.paragraph(label, tone, text);
+}
+
 /// What is blamed decides the order; the bytes of reserves break ties.
 fn weight(process: &Process) -> (u64, u64) {
     process.verdicts.iter().fold((0, 0), |(blamed, all), v| {
@@ -90,8 +108,7 @@ fn one(page: &mut Page, process: &Process, options: &ReportOptions) {
     let blind = blind(page, process);
     if process.verdicts.is_empty() && !blind {
         page.blank();
-        let nothing = if in_use(process) { "nothing outlived its boundary" } else { "nothing is held" };
-        page.paragraph("OK", Tone::Good, nothing);
+        good(page, process);
     }
     for (i, released) in process.released.iter().rev().take(3).rev().enumerate() {
         if i == 0 {

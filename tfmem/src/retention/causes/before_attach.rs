@@ -28,22 +28,30 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
         .map(|(&addr, pool)| (scene.pool_name(addr), pool))
         .collect();
     // The blocks claimed are chunks in use, and what they take is not in `unseen`.
-    let total = seeded.iter().map(|(_, pool)| unseen(pool)).fold(claimed.bytes, u64::saturating_add);
+    let in_pools = seeded.iter().map(|(_, pool)| unseen(pool)).fold(claimed.bytes, u64::saturating_add);
+    // The pools' pages are among those that were found: the larger figure holds the smaller one.
+    let total = scene.from_before.map_or(in_pools, |from| from.still.max(in_pools));
     if total == 0 {
         return Vec::new();
     }
-    let mut evidence: Vec<String> = seeded
-        .iter()
-        .map(|(name, pool)| {
-            format!(
-                "pool \"{}\" was there before the trace: {} in {}, of which the trace saw {} handed out",
-                plain(name, 40),
-                bytes(region_bytes(pool)),
-                counted(pool.regions.len() as u64, "region"),
-                bytes(pool.in_use)
-            )
-        })
-        .collect();
+    let looked = scene.from_before.map(|from| {
+        format!(
+            "{} of the process's own memory was resident when the trace began; {} of it still is and was not handed \
+             out since",
+            bytes(from.found),
+            bytes(from.still)
+        )
+    });
+    let mut evidence: Vec<String> = looked.into_iter().collect();
+    evidence.extend(seeded.iter().map(|(name, pool)| {
+        format!(
+            "pool \"{}\" was there before the trace: {} in {}, of which the trace saw {} handed out",
+            plain(name, 40),
+            bytes(region_bytes(pool)),
+            counted(pool.regions.len() as u64, "region"),
+            bytes(pool.in_use)
+        )
+    }));
     if claimed.bytes > 0 {
         let blocks = claimed.groups.iter().map(|g| g.count).sum();
         evidence.push(format!("{} in {} made before the trace", bytes(claimed.bytes), counted(blocks, "block")));
