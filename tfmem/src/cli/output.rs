@@ -23,10 +23,8 @@ use crate::{
 /// # Errors
 /// When the kernel refuses the programs.
 pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabilities), Failure> {
-    let judged = retention::Options {
-        grace_ns: options.grace.as_nanos() as u64,
-        min_bytes: options.min_bytes.as_u64(),
-    };
+    let judged =
+        retention::Options { grace_ns: options.grace.as_nanos() as u64, min_bytes: options.min_bytes.as_u64() };
     let analysis = retention::Analysis::new(judged);
     // Before anything else: a file that cannot be made is no reason to start a program in vain.
     let recording = options.output.as_deref().map(create).transpose()?;

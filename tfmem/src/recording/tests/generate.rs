@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use crate::event::{
-    Body, Call, Event, ExitStatus, LibraryInfo, Mapping, MappingKind, Origin, ProcessInfo, Snapshot,
-};
+use crate::event::{Body, Call, Event, ExitStatus, LibraryInfo, Mapping, MappingKind, Origin, ProcessInfo, Snapshot};
 
 /// Few threads, and times that mostly go up; every kind of body with any values.
 pub fn events() -> impl Strategy<Value = Vec<Event>> {
@@ -33,7 +31,8 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 fn body() -> impl Strategy<Value = Body> {
-    prop_oneof![memory(), maps(), calls(), processes(), snapshot()]
+    // Boxed: the trees of values are large, and the stack of a test is small.
+    prop_oneof![memory().boxed(), maps().boxed(), calls().boxed(), processes().boxed(), snapshot().boxed()].boxed()
 }
 
 fn memory() -> impl Strategy<Value = Body> {
@@ -86,7 +85,15 @@ fn processes() -> impl Strategy<Value = Body> {
         (any::<u32>(), text(), proptest::collection::vec(text(), 0..4), word(), proptest::option::of(text())).prop_map(
             |(ppid, comm, cmdline, started_at, cgroup)| {
                 let exe = comm.clone();
-                Body::Process(Arc::new(ProcessInfo { ppid, comm, cmdline, exe, started_at, cgroup, attached: ppid & 1 == 1 }))
+                Body::Process(Arc::new(ProcessInfo {
+                    ppid,
+                    comm,
+                    cmdline,
+                    exe,
+                    started_at,
+                    cgroup,
+                    attached: ppid & 1 == 1,
+                }))
             }
         ),
         (text(), proptest::option::of(text()), any::<u32>(), proptest::collection::vec(text(), 0..4)).prop_map(
@@ -99,23 +106,25 @@ fn processes() -> impl Strategy<Value = Body> {
 }
 
 fn snapshot() -> impl Strategy<Value = Body> {
-    let kind = proptest::sample::select(&[
-        MappingKind::Anonymous,
-        MappingKind::Heap,
-        MappingKind::Stack,
-        MappingKind::File,
-        MappingKind::Shared,
-        MappingKind::Kernel,
-    ][..]);
-    let mapping = (word(), word(), kind, word(), text())
-        .prop_map(|(start, len, kind, resident_bytes, name)| Mapping { start, len, kind, resident_bytes, name });
+    let kind = proptest::sample::select(
+        &[
+            MappingKind::Anonymous,
+            MappingKind::Heap,
+            MappingKind::Stack,
+            MappingKind::File,
+            MappingKind::Shared,
+            MappingKind::Kernel,
+        ][..],
+    );
+    let mapping = (word(), word(), kind, word(), text()).prop_map(|(start, len, kind, resident_bytes, name)| Mapping {
+        start,
+        len,
+        kind,
+        resident_bytes,
+        name,
+    });
     let ranges = proptest::collection::vec((word(), word()), 0..8);
-    (
-        (word(), word(), word()),
-        proptest::collection::vec(mapping, 0..8),
-        proptest::option::of(ranges),
-        any::<bool>(),
-    )
+    ((word(), word(), word()), proptest::collection::vec(mapping, 0..8), proptest::option::of(ranges), any::<bool>())
         .prop_map(|((rss_anon, rss_file, rss_shmem), mappings, resident, at_exit)| {
             Body::Snapshot(Arc::new(Snapshot { rss_anon, rss_file, rss_shmem, mappings, resident, at_exit }))
         })
@@ -178,7 +187,12 @@ pub fn training(count: usize) -> Vec<Event> {
             }
             if dice.roll(2000) == 0 {
                 let (start, len) = (0x7f80_0000_0000 + dice.roll(1000) * 0x20_0000, 4096 * (1 + dice.roll(512)));
-                out.push(Event { at, pid: main, tid, body: Body::Map { start, len, prot: 3, flags: 0x22, file: false } });
+                out.push(Event {
+                    at,
+                    pid: main,
+                    tid,
+                    body: Body::Map { start, len, prot: 3, flags: 0x22, file: false },
+                });
                 out.push(Event { at: at + 900, pid: main, tid, body: Body::Unmap { start, len } });
                 at += 1000;
             }
@@ -186,7 +200,8 @@ pub fn training(count: usize) -> Vec<Event> {
         call(&mut out, at + 100, Body::Leave { call: Call::SessionRun, ret: 0 });
         if at - looked > 500_000_000 {
             looked = at;
-            let seen = Snapshot { rss_anon: 4096 * (500_000 + dice.roll(1000)), rss_file: 200 << 20, ..Snapshot::default() };
+            let seen =
+                Snapshot { rss_anon: 4096 * (500_000 + dice.roll(1000)), rss_file: 200 << 20, ..Snapshot::default() };
             call(&mut out, at, Body::Snapshot(Arc::new(seen)));
         }
     }
