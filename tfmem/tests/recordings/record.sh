@@ -17,6 +17,8 @@ install -m 0755 "$tfmem" "$scratch/tfmem"
 cp "$case" "$scratch/train.py"
 echo 00000000-0000-0000-0000-000000000000 >"$scratch/boot_id"
 mount --bind "$scratch/boot_id" /proc/sys/kernel/random/boot_id
+uname -r | sed "s/-.*//" >"$scratch/kernel"
+mount --bind "$scratch/kernel" /proc/sys/kernel/osrelease
 mount -t tmpfs none /opt
 mkdir /opt/python /opt/tensorflow /opt/job
 mount --bind "$python" /opt/python

@@ -11,7 +11,7 @@ use crate::{
 };
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn every_stream_round_trips(events in generate::events(), frame in 1usize..300) {
