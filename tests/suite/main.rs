@@ -8,4 +8,5 @@ mod fixtures;
 mod hold;
 mod output;
 mod pool_totals;
+mod recording;
 mod schema;

@@ -9,7 +9,7 @@ use crate::event::{Body, Call, Event, ExitStatus, LibraryInfo, Mapping, MappingK
 /// Few threads, and times that mostly go up; every kind of body with any values.
 pub fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = (word(), 0u32..4, prop_oneof![0u32..4, any::<u32>()], body());
-    proptest::collection::vec(event.prop_map(|(at, pid, tid, body)| Event { at, pid, tid, body }), 0..200)
+    proptest::collection::vec(event.prop_map(|(at, pid, tid, body)| Event { at, pid, tid, body }), 0..120)
 }
 
 /// Small ones, page multiples, repeated ones and any at all.
@@ -31,7 +31,8 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 fn body() -> impl Strategy<Value = Body> {
-    prop_oneof![memory(), maps(), calls(), processes(), snapshot()]
+    // Boxed: the trees of values are large, and the stack of a test is small.
+    prop_oneof![memory().boxed(), maps().boxed(), calls().boxed(), processes().boxed(), snapshot().boxed()].boxed()
 }
 
 fn memory() -> impl Strategy<Value = Body> {

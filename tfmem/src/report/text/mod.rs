@@ -52,6 +52,9 @@ pub fn render(report: &Report, style: Style) -> String {
             &format!("{lost} did not reach tfmem: the figures above lack what they told."),
         );
     }
+    if report.losses.contains_key("recording_truncated") {
+        page.paragraph("LOST", Tone::Bad, "the end of the recording is missing: this is how far it can be read.");
+    }
     page.joined(&losses(report), Tone::Dim);
     page.finish()
 }
