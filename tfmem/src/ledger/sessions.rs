@@ -83,11 +83,13 @@ impl Sessions {
     }
 
     pub(super) fn opened(&mut self, opening: Opening, changes: &mut Vec<Change>) {
-        let Opening { id, handle, direct, at, tid, saved_model } = opening;
+        let Opening { id, handle, direct, remote, at, tid, saved_model } = opening;
         let session = Session {
             id,
             handle,
             direct,
+            remote,
+            remote_handle: None,
             tid,
             opened: at,
             closing: None,
@@ -121,6 +123,16 @@ impl Sessions {
         {
             session.direct = direct;
             self.by_direct.insert(direct, id);
+        }
+    }
+
+    /// The session has this handle on its master. A handle never changes.
+    pub(super) fn named(&mut self, id: SessionId, handle: &Arc<str>) {
+        if let Some(session) = self.get_mut(id)
+            && session.remote_handle.is_none()
+        {
+            session.remote = true;
+            session.remote_handle = Some(handle.clone());
         }
     }
 
@@ -216,6 +228,7 @@ pub(super) struct Opening {
     pub id: SessionId,
     pub handle: Addr,
     pub direct: Addr,
+    pub remote: bool,
     pub at: u64,
     pub tid: u32,
     pub saved_model: Option<Arc<str>>,

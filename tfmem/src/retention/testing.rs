@@ -159,6 +159,7 @@ fn process(at: u64, args: &[&str]) -> Body {
         started_at: value("started=").map_or(at, |v| v.parse::<u64>().expect("ms") * 1_000_000),
         cgroup: None,
         attached: args.contains(&"attached"),
+        job: None,
     }))
 }
 

@@ -149,6 +149,7 @@ fn anything(rng: &mut Rng) -> Body {
         41 => Body::Process(Arc::new(ProcessInfo {
             started_at: rng.below(2) * 1_000_000_000,
             attached: rng.one_in(2),
+            job: None,
             ..ProcessInfo::default()
         })),
         42 => {
