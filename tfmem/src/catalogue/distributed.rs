@@ -140,6 +140,7 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "GraphMgr::Register",
         meaning: "a master registered a graph of a session on this worker",
+        program: Program::CallAndReturn,
         call: Some(Call::WorkerGraphNew),
         registers: 3,
         spellings: &[prefix(

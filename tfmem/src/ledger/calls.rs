@@ -32,7 +32,6 @@ pub(super) const fn entry_only(call: Call) -> bool {
         | Call::MasterSessionNew
         | Call::MasterSessionDestroy
         | Call::WorkerSessionCreate
-        | Call::WorkerGraphNew
         | Call::WorkerStep
         | Call::GrpcServerDestroy
         | Call::WorkerCleanup => true,
@@ -50,6 +49,7 @@ pub(super) const fn entry_only(call: Call) -> bool {
         | Call::GrpcSessionClose
         | Call::MasterSessionClose
         | Call::WorkerSessionDelete
+        | Call::WorkerGraphNew
         | Call::WorkerGraphGone
         | Call::NewServer
         | Call::ServerStop

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::event::{Addr, Call, Event};
+use crate::ledger::calls::Frame;
 use crate::ledger::process::Process;
-use crate::ledger::types::{Change, HandleCount, SessionId};
+use crate::ledger::types::{Change, HandleCount, Session, SessionId};
 
 /// Numbers of worker sessions start here: one space of numbers for all owners of memory, in 32 bits.
 pub const FIRST_WORKER_SESSION: SessionId = 1 << 31;
@@ -86,10 +87,10 @@ impl WorkerSessions {
         }
     }
 
-    fn graph_registered(&mut self, handle: &Arc<str>, at: u64, changes: &mut Vec<Change>) {
-        if let Some(session) = self.meet(handle, at, changes) {
-            session.graphs += 1;
-        }
+    fn graph_registered(&mut self, handle: &Arc<str>, at: u64, changes: &mut Vec<Change>) -> Option<SessionId> {
+        let session = self.meet(handle, at, changes)?;
+        session.graphs += 1;
+        Some(session.id)
     }
 
     fn begin_delete(&mut self, handle: &Arc<str>, at: u64, changes: &mut Vec<Change>) -> Option<SessionId> {
@@ -241,10 +242,16 @@ impl Process {
         self.servers.any_alive() || !self.worker_sessions.is_empty()
     }
 
-    /// The session of this process that has this handle on its master.
-    fn client_of(&self, handle: &str) -> Option<SessionId> {
-        let named = |s: &&crate::ledger::types::Session| s.remote_handle.as_deref() == Some(handle);
-        self.sessions.iter().rev().find(named).map(|s| s.id)
+    /// Whose memory a worker session's is: in the process of its client the session itself is the better name.
+    fn owner_of_served(&self, id: SessionId) -> SessionId {
+        let Some(handle) = self.worker_sessions.find(id).map(|s| &s.handle) else { return id };
+        let named = |s: &&Session| s.remote_handle.as_ref() == Some(handle);
+        self.sessions.iter().rev().find(named).map_or(id, |s| s.id)
+    }
+
+    /// The session whose graph the thread is registering: its kernels are made then, and its constants with them.
+    pub(super) fn registering(&self, frame: &Frame) -> Option<SessionId> {
+        (frame.call == Call::WorkerGraphNew).then_some(frame.about).flatten().map(|id| self.owner_of_served(id))
     }
 
     /// Calls that only their entry tells of.
@@ -261,14 +268,11 @@ impl Process {
             (Call::MasterSessionNew, _) => self.masters.made(args[0]),
             (Call::MasterSessionDestroy, _) => self.masters.gone(args[0]),
             (Call::WorkerSessionCreate, Some(handle)) => self.worker_sessions.created(handle, at, changes),
-            (Call::WorkerGraphNew, Some(handle)) => self.worker_sessions.graph_registered(handle, at, changes),
             (Call::WorkerStep, Some(handle)) => {
-                let client = self.client_of(handle);
                 if let Some(session) = self.worker_sessions.meet(handle, at, changes) {
                     session.steps += 1;
-                    // In the process of its client the session itself is the better name.
-                    let owner = client.unwrap_or(session.id);
-                    self.steps.insert(args[2].cast_signed(), owner);
+                    let id = session.id;
+                    self.steps.insert(args[2].cast_signed(), self.owner_of_served(id));
                 }
             }
             (Call::WorkerCleanup, _) => {
@@ -300,6 +304,7 @@ impl Process {
     ) -> Option<u64> {
         let at = event.at;
         match call {
+            Call::WorkerGraphNew => self.worker_sessions.graph_registered(text?, at, changes),
             Call::WorkerSessionDelete => self.worker_sessions.begin_delete(text?, at, changes),
             Call::WorkerGraphGone => self.worker_sessions.graph_gone(text?, at, changes),
             Call::ServerStop | Call::DeleteServer => {

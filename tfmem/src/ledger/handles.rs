@@ -332,9 +332,9 @@ impl Process {
     /// The session whose work this is: that of the call the thread is inside of, else that of the step, else the
     /// only one with a run under way.
     pub(super) fn owner(&self, tid: u32, origin: &Origin) -> Option<SessionId> {
-        let around = self.stack(tid).iter().rfind(|f| f.call == Call::SessionRun || f.opens_session());
-        if let Some(frame) = around {
-            return frame.session;
+        let tells = |f: &&Frame| f.call == Call::SessionRun || f.opens_session() || f.call == Call::WorkerGraphNew;
+        if let Some(frame) = self.stack(tid).iter().rfind(tells) {
+            return self.registering(frame).or(frame.session);
         }
         if origin.op == 0 {
             return None;
