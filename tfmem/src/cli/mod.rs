@@ -2,6 +2,7 @@
 
 mod args;
 mod exit;
+mod mark;
 mod output;
 mod privilege;
 mod run;
@@ -23,6 +24,7 @@ pub fn main() -> ExitCode {
     let result = match args.command {
         Command::Run(run) => run::run(run),
         Command::Trace(trace) => trace::trace(trace),
+        Command::Mark(mark) => mark::mark(&mark),
     };
     match result {
         Ok(status) => ExitCode::from(status),

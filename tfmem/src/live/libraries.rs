@@ -9,6 +9,7 @@ use std::{
 
 use tfmem_common::config::Annotation;
 
+use super::symbols::{Symbol, Symbols};
 use crate::{
     attach::{cache::Cache, elf, link::Programs, plan::Plan},
     event::{Addr, Body, Event, LibraryInfo},
@@ -38,14 +39,15 @@ struct Probed {
 #[derive(Debug)]
 pub struct Libraries {
     cache: Cache,
+    symbols: Symbols,
     files: BTreeMap<FileKey, Judgement>,
     announced: BTreeSet<(u32, FileKey)>,
 }
 
 impl Libraries {
-    pub fn new(cache: Option<&Path>) -> Self {
+    pub fn new(cache: Option<&Path>, symbols: Vec<Symbol>) -> Self {
         let cache = cache.map_or_else(Cache::open, Cache::at);
-        Self { cache, files: BTreeMap::new(), announced: BTreeSet::new() }
+        Self { cache, symbols: Symbols::new(symbols), files: BTreeMap::new(), announced: BTreeSet::new() }
     }
 
     /// Judges what a held process mapped.
@@ -72,6 +74,7 @@ impl Libraries {
                 events.extend(self.judge_line(programs, pid, line));
             }
         }
+        events.extend(self.symbols.take_told());
         events
     }
 
@@ -87,6 +90,7 @@ impl Libraries {
         let key = key(line);
         if !self.files.contains_key(&key) {
             let judgement = probe(programs, &self.cache, pid, line);
+            self.symbols.judge(programs, pid, line);
             self.files.insert(key, judgement);
         }
         let Some(Judgement::Probed(probed)) = self.files.get(&key) else { return None };
@@ -95,6 +99,11 @@ impl Libraries {
         }
         set_annotation(programs, pid, line, &probed.plan);
         Some(Event { at: clock::boot_ns(), pid, tid: pid, body: Body::Library(probed.info.clone()) })
+    }
+
+    /// The user's own boundary symbols.
+    pub const fn symbols(&mut self) -> &mut Symbols {
+        &mut self.symbols
     }
 
     /// The process ended or became another program.

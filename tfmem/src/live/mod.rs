@@ -6,8 +6,10 @@
 pub mod drive;
 mod facts;
 mod libraries;
+pub mod marks;
 mod schedule;
 pub mod sink;
+pub mod symbols;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -31,6 +33,8 @@ pub struct Options {
     pub debug_bpf: bool,
     /// Where resolved symbols are kept between runs; `None`: the default place.
     pub cache: Option<PathBuf>,
+    /// Functions that the user named as boundaries.
+    pub symbols: Vec<symbols::Symbol>,
 }
 
 /// Everything a running trace owns.
@@ -89,7 +93,7 @@ impl Live {
             programs.log().context("read the BPF programs' log")?;
         }
         let live = Self {
-            libraries: Libraries::new(options.cache.as_deref()),
+            libraries: Libraries::new(options.cache.as_deref(), options.symbols.clone()),
             options,
             programs,
             ring,
