@@ -238,11 +238,7 @@ pub const ENTRIES: &[Entry] = &[
         meaning: "this worker clears containers",
         call: Some(Call::WorkerCleanup),
         registers: 1,
-        spellings: &[prefix(
-            "_ZN10tensorflow6Worker15CleanupAllAsyncEPKNS_17CleanupAllRequestE",
-            Text::None,
-            ALL_READ,
-        )],
+        spellings: &[prefix("_ZN10tensorflow6Worker15CleanupAllAsyncEPKNS_17CleanupAllRequestE", Text::None, ALL_READ)],
         ..DISTRIBUTED
     },
 ];

@@ -24,7 +24,9 @@ pub fn mark(args: &Mark) -> Result<u8, Failure> {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(nobody(args.pid)),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            return Err(Failure::usage(format!("missing privilege: {FOLDER} is root's. Run it as root: sudo tfmem mark …")));
+            return Err(Failure::usage(format!(
+                "missing privilege: {FOLDER} is root's. Run it as root: sudo tfmem mark …"
+            )));
         }
         Err(error) => return Err(error.into()),
     };

@@ -47,8 +47,10 @@ pub struct Symbols {
 
 impl Symbols {
     pub fn new(symbols: Vec<Symbol>) -> Self {
-        let wanted =
-            symbols.into_iter().map(|symbol| Wanted { symbol, mapped: false, attached: false, called: false }).collect();
+        let wanted = symbols
+            .into_iter()
+            .map(|symbol| Wanted { symbol, mapped: false, attached: false, called: false })
+            .collect();
         Self { wanted, told: Vec::new() }
     }
 
@@ -113,9 +115,8 @@ mod tests {
 
     #[test]
     fn libraries_are_named_by_the_end_of_their_path() {
-        let is_in = |library: &str, path: &str| {
-            Symbol { library: library.to_owned(), symbol: String::new() }.is_in(path)
-        };
+        let is_in =
+            |library: &str, path: &str| Symbol { library: library.to_owned(), symbol: String::new() }.is_in(path);
         assert!(is_in("libc.so.6", "/usr/lib/x86_64-linux-gnu/libc.so.6"));
         assert!(is_in("/opt/a/libx.so", "/opt/a/libx.so (deleted)"));
         assert!(is_in("a/libx.so", "/opt/a/libx.so"));

@@ -8,11 +8,11 @@ use super::{Analysis, Facts, WallClock, causes, comm, last_rss, released};
 use crate::event::ExitStatus;
 use crate::ledger::Process;
 use crate::ledger::types::{self, Session};
-use crate::report::units::plain;
 use crate::report::model::{
     self, Boundary, BoundaryKind, Coverage, EndedSession, Framework, HandleCount, Handles, Now, OpenSession, Report,
     ReportOptions, Sessions, Tfmem, Verdict,
 };
+use crate::report::units::plain;
 
 /// Sessions that ended, listed one by one.
 const MAX_ENDED: usize = 200;

@@ -66,9 +66,7 @@ impl Analysis {
                 watch.begins(cx, BoundaryKind::ServerStopped, Subject::Server(*id), cx.process.born, at);
                 None
             }
-            Change::ServerStopped(id) => {
-                watch.ended(cx, BoundaryKind::ServerStopped, Subject::Server(*id), at, grace)
-            }
+            Change::ServerStopped(id) => watch.ended(cx, BoundaryKind::ServerStopped, Subject::Server(*id), at, grace),
             Change::SessionOpened(_) | Change::ProcessEnded | Change::Snapshot | Change::TraceEnd => None,
         });
         if let Some(due) = due.flatten() {

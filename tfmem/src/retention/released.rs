@@ -8,7 +8,9 @@ use crate::report::units::{bytes, counted, span_ms};
 /// Closes of one kind that follow one another are told together: "closing 4 sessions gave back 256.0 MiB".
 pub(super) fn released(records: &[Record], born: u64, min_bytes: u64, clock: WallClock) -> Vec<Released> {
     let mut runs: Vec<Run> = Vec::new();
-    for record in records.iter().filter(|r| matches!(r.subject, Subject::Session(_) | Subject::Worker(_)) && r.given_back > 0) {
+    for record in
+        records.iter().filter(|r| matches!(r.subject, Subject::Session(_) | Subject::Worker(_)) && r.given_back > 0)
+    {
         match runs.last_mut() {
             Some(run) if run.kind == record.kind => run.add(record),
             _ => runs.push(Run::of(record)),

@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn the_environment_names_the_task() {
-        let config = |task: &str| format!("A=1\0TF_CONFIG={{\"cluster\": {{\"worker\": [\"h:1\"]}}{task}}}\0B=2\0").into_bytes();
+        let config =
+            |task: &str| format!("A=1\0TF_CONFIG={{\"cluster\": {{\"worker\": [\"h:1\"]}}{task}}}\0B=2\0").into_bytes();
         assert_eq!(from_environment(&config(r#", "task": {"type": "worker", "index": 1}"#)), of("worker", 1));
         assert_eq!(from_environment(&config(r#", "task": {"type": "chief", "index": "0"}"#)), of("chief", 0));
         for none in [r#", "task": {"type": "worker"}"#, r#", "task": {"type": "worker", "index": -1}"#, ""] {
@@ -105,7 +106,9 @@ mod tests {
         let flags = |text: &str| from_flags(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(flags("python t.py --job_name=ps --task_index=2"), of("ps", 2));
         assert_eq!(flags("python t.py -job_name ps --x --task_index 0"), of("ps", 0));
-        for none in ["python t.py", "t --job_name=ps", "t --task_index=1", "t --job_name=ps --task_index=x", "t --job_name"] {
+        for none in
+            ["python t.py", "t --job_name=ps", "t --task_index=1", "t --job_name=ps --task_index=x", "t --job_name"]
+        {
             assert_eq!(flags(none), None, "{none}");
         }
     }

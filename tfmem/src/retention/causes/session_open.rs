@@ -46,11 +46,11 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
     let closed = all.iter().filter(|s| !is_open(s)).count();
     if !all.is_empty() || served.is_empty() {
         evidence.push(format!(
-        "{} opened, {} closed; memory is held by {}",
-        counted(all.len() as u64, "session"),
-        count(closed as u64),
-        sessions(scene, &holders)
-    ));
+            "{} opened, {} closed; memory is held by {}",
+            counted(all.len() as u64, "session"),
+            count(closed as u64),
+            sessions(scene, &holders)
+        ));
     }
     if !served.is_empty() {
         evidence.push(format!("{} ran here for a client that did not close it", sessions(scene, &holders)));
