@@ -1,5 +1,5 @@
 """Clears the eager context's caches, deletes a context, and tells servers to stop: one that was started (TensorFlow
-refuses) and one that was not, which can be deleted."""
+refuses) and one that was not (it stops)."""
 
 import ctypes
 import os
@@ -30,7 +30,6 @@ for name, result, arguments in [
     ("TF_NewServer", pointer, [ctypes.c_char_p, ctypes.c_size_t, pointer]),
     ("TF_ServerStart", None, [pointer, pointer]),
     ("TF_ServerStop", None, [pointer, pointer]),
-    ("TF_DeleteServer", None, [pointer]),
 ]:
     function = getattr(cc, name)
     function.restype, function.argtypes = result, arguments
@@ -53,9 +52,12 @@ started = cc.TF_NewServer(definition, len(definition), status)
 assert started, cc.TF_GetCode(status)
 cc.TF_ServerStart(started, status)
 cc.TF_ServerStop(started, status)
+assert cc.TF_GetCode(status) != 0
 idle = cc.TF_NewServer(definition, len(definition), status)
 assert idle, cc.TF_GetCode(status)
-cc.TF_DeleteServer(idle)
+cc.TF_ServerStop(idle, status)
+assert cc.TF_GetCode(status) == 0
+# Not deleted: 2.15.1 dies of that (an assertion on grpc's completion queue).
 time.sleep(0.5)
 sys.stdout.flush()
 os._exit(0)

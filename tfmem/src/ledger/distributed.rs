@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use crate::event::{Addr, Call, Event};
 use crate::ledger::calls::Frame;
 use crate::ledger::process::Process;
-use crate::ledger::types::{Change, HandleCount, Session, SessionId};
+use crate::ledger::types::{Change, HandleCount, SessionId};
 
 /// Numbers of worker sessions start here: one space of numbers for all owners of memory, in 32 bits.
 pub const FIRST_WORKER_SESSION: SessionId = 1 << 31;
@@ -244,9 +244,7 @@ impl Process {
 
     /// Whose memory a worker session's is: in the process of its client the session itself is the better name.
     fn owner_of_served(&self, id: SessionId) -> SessionId {
-        let Some(handle) = self.worker_sessions.find(id).map(|s| &s.handle) else { return id };
-        let named = |s: &&Session| s.remote_handle.as_ref() == Some(handle);
-        self.sessions.iter().rev().find(named).map_or(id, |s| s.id)
+        self.worker_sessions.find(id).and_then(|s| self.sessions.by_remote(&s.handle)).unwrap_or(id)
     }
 
     /// The session whose graph the thread is registering: its kernels are made then, and its constants with them.

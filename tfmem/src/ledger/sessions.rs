@@ -14,6 +14,8 @@ pub struct Sessions {
     list: Vec<Session>,
     by_handle: FxHashMap<Addr, SessionId>,
     by_direct: FxHashMap<Addr, SessionId>,
+    /// By their handle on their master.
+    by_remote: FxHashMap<Arc<str>, SessionId>,
     last: SessionId,
     /// Sessions with a run under way, and runs under way of handles nobody saw opened.
     busy: Vec<SessionId>,
@@ -66,6 +68,10 @@ impl Sessions {
 
     pub(super) fn by_direct(&self, direct: Addr) -> Option<SessionId> {
         self.by_direct.get(&direct).copied()
+    }
+
+    pub(super) fn by_remote(&self, handle: &str) -> Option<SessionId> {
+        self.by_remote.get(handle).copied()
     }
 
     /// The number of a session whose opening began.
@@ -133,6 +139,7 @@ impl Sessions {
         {
             session.remote = true;
             session.remote_handle = Some(handle.clone());
+            self.by_remote.insert(handle.clone(), id);
         }
     }
 
