@@ -131,15 +131,19 @@ fn a_server_in_the_same_process_keeps_variables(python: &Path) -> Result<()> {
 
 fn cluster(python: &Path, env: &[(&str, &str)]) -> Result<Traced> {
     let folder = TempDir::new()?;
-    // Held until all are known, so that no port is given out twice.
-    let ports: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
-    let ports: Vec<String> = ports.iter().map(|p| Ok(p.local_addr()?.port().to_string())).collect::<Result<_>>()?;
+    let ports = free_ports()?;
     let trace = Trace::new()?.options(&["--grace", "1s"]).env("TF_CPP_MIN_LOG_LEVEL", "3");
     let trace = trace.env("TF_ENABLE_ONEDNN_OPTS", "0");
     let trace = env.iter().fold(trace, |trace, (name, value)| trace.env(name, value));
     let script = machine::file("programs/cluster.sh");
     let words = [Path::new("bash"), &script, python, folder.path()].map(Path::to_path_buf);
     trace.run(words.into_iter().chain(ports.into_iter().map(Into::into)))
+}
+
+/// Three ports that nobody uses. Held until all are known, so that none is given out twice.
+fn free_ports() -> Result<Vec<String>> {
+    let held: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+    held.iter().map(|port| Ok(port.local_addr()?.port().to_string())).collect()
 }
 
 fn task<'a>(traced: &'a Traced, name: &str, task: u64) -> Result<&'a Process> {
