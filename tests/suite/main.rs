@@ -4,6 +4,7 @@ mod boundaries;
 mod cases;
 mod children;
 mod distributed;
+mod doctor;
 mod errors;
 mod fixtures;
 mod hold;

@@ -31,8 +31,8 @@ pub const REQUIRED: &[Environment] = &[
 pub const EXTRA: &[Environment] = &[
     Environment { name: "tf-2.12.0", tensorflow: "2.12.0", pythons: &["3.11", "3.10", "3.9"] },
     Environment { name: "tf-2.18.1", tensorflow: "2.18.1", pythons: &["3.11", "3.10", "3.12"] },
-    Environment { name: "tf-2.21.0-py3.12", tensorflow: "2.21.0", pythons: &["3.12"] },
-    Environment { name: "tf-2.21.0-py3.13", tensorflow: "2.21.0", pythons: &["3.13"] },
+    Environment { name: "py3.12-tf-2.21.0", tensorflow: "2.21.0", pythons: &["3.12"] },
+    Environment { name: "py3.13-tf-2.21.0", tensorflow: "2.21.0", pythons: &["3.13"] },
 ];
 
 impl Environment {

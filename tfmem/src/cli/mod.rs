@@ -1,10 +1,12 @@
 //! The command line.
 
 mod args;
+mod doctor;
 mod exit;
 mod mark;
 mod output;
 mod privilege;
+mod report;
 mod run;
 mod stop;
 mod trace;
@@ -25,6 +27,8 @@ pub fn main() -> ExitCode {
         Command::Run(run) => run::run(run),
         Command::Trace(trace) => trace::trace(trace),
         Command::Mark(mark) => mark::mark(&mark),
+        Command::Doctor(doctor) => doctor::doctor(&doctor),
+        Command::Report(report) => report::report(&report),
     };
     match result {
         Ok(status) => ExitCode::from(status),

@@ -14,7 +14,7 @@ use super::{
     marks::{FOLDER, Marks, Request},
 };
 use crate::{
-    event::{Body, Event, ExitStatus, Snapshot},
+    event::{Addr, Body, Event, ExitStatus, Snapshot},
     observe::snapshot,
     stream::decode::{Hold, Record, decode},
     target::{clock, info, warden::Message},
@@ -94,6 +94,9 @@ impl Live {
     fn told(&mut self, message: Message, main: Option<u32>) -> Option<Option<ExitStatus>> {
         match message {
             Message::Exiting { pid, at, snapshot } => {
+                if let Some(tracked) = self.tracked.get_mut(&pid) {
+                    tracked.exiting = true;
+                }
                 if let Some(mut snapshot) = snapshot {
                     snapshot.at_exit = true;
                     let body = Body::Snapshot(Arc::new(snapshot));
@@ -212,23 +215,40 @@ impl Live {
         }
     }
 
+    /// Puts probes into what a process maps where that was not done yet, and says which libraries it has.
+    pub(super) fn judge(&mut self, pid: u32, start: Option<Addr>) {
+        for event in self.libraries.judge(&mut self.programs, pid, start) {
+            self.order.push(event);
+        }
+    }
+
     /// What an event asks of us at once.
     fn react(&mut self, event: &Event) {
+        if event.pid != self.last_seen && !self.tracked.contains_key(&event.pid) && !ended(event.pid) {
+            // The record of its fork was dropped; the kernel traces it all the same.
+            self.follow(event.pid, false, false);
+        }
+        self.last_seen = event.pid;
         match &event.body {
             Body::Fork { child, .. } => {
                 let seized = self.warden.as_ref().is_some_and(|warden| warden.seize(*child).is_ok());
                 self.follow(*child, seized, false);
+                if self.libraries.announced(event.pid) {
+                    // The child has the parent's libraries, probes and all, and maps nothing anew.
+                    self.judge(*child, None);
+                }
             }
             Body::Exec => {
                 self.libraries.forget(event.pid);
                 self.describe(event.pid, false);
                 self.schedule.at(event.pid, event.at);
+                if self.warden.is_none() {
+                    self.judge(event.pid, None);
+                }
             }
             // Without holding (`trace`), a library that is mapped later gets its probes as soon as we hear of it.
             Body::Map { start, prot, file: true, .. } if self.warden.is_none() && prot & EXEC != 0 => {
-                for event in self.libraries.judge(&mut self.programs, event.pid, Some(*start)) {
-                    self.order.push(event);
-                }
+                self.judge(event.pid, Some(*start));
             }
             Body::Enter { call, .. } if call.wakes() => self.schedule.at(event.pid, event.at),
             Body::Leave { call, .. } if call.wakes() => {
@@ -254,19 +274,18 @@ impl Live {
         for pid in self.schedule.take_due(now) {
             self.look(pid, true);
         }
-        if self.schedule.take_totals(now) {
-            let pids: Vec<u32> = self.tracked.keys().copied().collect();
+        let totals = self.schedule.take_totals(now);
+        if totals {
+            let living = self.tracked.iter().filter(|(_, tracked)| !tracked.exiting);
+            let pids: Vec<u32> = living.map(|(pid, _)| *pid).collect();
             for pid in pids {
                 self.look(pid, false);
             }
             self.say_losses();
         }
-        let gone: Vec<u32> = self
-            .tracked
-            .iter()
-            .filter(|(pid, tracked)| !tracked.seized && tracked.leader_gone && ended(**pid))
-            .map(|(pid, _)| *pid)
-            .collect();
+        // With the totals everybody is asked: the record of a main thread's end may have been dropped.
+        let candidates = self.tracked.iter().filter(|(_, tracked)| !tracked.seized && (totals || tracked.leader_gone));
+        let gone: Vec<u32> = candidates.map(|(pid, _)| *pid).filter(|pid| ended(*pid)).collect();
         for pid in gone {
             self.ended(pid, None, clock::boot_ns());
         }

@@ -201,6 +201,7 @@ fn library(version: &str) -> Body {
         build_id: None,
         probes: 12,
         missing: Vec::new(),
+        blind: Vec::new(),
     }))
 }
 
