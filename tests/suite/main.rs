@@ -1,7 +1,9 @@
 //! Integration tests: tfmem on real programs. One module for each thing it can do.
 
+mod boundaries;
 mod cases;
 mod children;
+mod distributed;
 mod doctor;
 mod errors;
 mod fixtures;

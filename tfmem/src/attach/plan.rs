@@ -2,6 +2,7 @@
 
 mod annotation;
 mod matches;
+mod user;
 mod version;
 
 use std::path::Path;
@@ -13,6 +14,7 @@ use super::entry;
 use crate::catalogue::{self, ENTRIES, Entry, Pattern, Spelling};
 
 pub use annotation::{Annotation, Layout};
+pub use user::{UserPoints, user_points};
 
 /// A function larger than this is not searched for jumps back to its start.
 const LARGEST_FUNCTION: u64 = 256 << 10;

@@ -5,6 +5,7 @@
 //! are all served alike.
 
 mod call;
+mod distributed;
 mod table;
 
 use tfmem_common::cookie::{Cookie, Text};
@@ -263,7 +264,7 @@ mod tests {
                 let cookie = Cookie::unpack(entry.cookie(spelling));
                 assert_eq!(cookie.call, entry.call.map_or(0, Call::number), "{}", entry.name);
                 assert_eq!(cookie.text, if entry.call.is_some() { spelling.text } else { Text::None });
-                if let Text::CStr(n) | Text::StdString(n) = spelling.text {
+                if let Text::CStr(n) | Text::StdString(n) | Text::StdStringAt(n, _) = spelling.text {
                     assert!(n < entry.registers, "{}: its text must survive up to the probe", entry.name);
                 }
             }

@@ -38,6 +38,7 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
         buffer_bytes: u32::try_from(options.buffer.as_u64()).unwrap_or(1 << 31),
         debug_bpf: options.debug_bpf,
         cache: None,
+        symbols: options.boundary.clone(),
     };
     let (mut live, capabilities) = Live::new(live, sink, guard)?;
     if let Some(file) = recording {

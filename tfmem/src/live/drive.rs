@@ -1,6 +1,6 @@
 //! The loop of a trace.
 
-use std::{os::fd::AsFd as _, sync::Arc, time::Duration};
+use std::{os::fd::AsFd as _, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use tokio::{
@@ -9,7 +9,10 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval},
 };
 
-use super::Live;
+use super::{
+    Live,
+    marks::{FOLDER, Marks, Request},
+};
 use crate::{
     event::{Addr, Body, Event, ExitStatus, Snapshot},
     observe::snapshot,
@@ -57,6 +60,9 @@ impl Live {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut quiet_since = Instant::now();
         let mut main_status = None;
+        let mut marks = Marks::listen(Path::new(FOLDER))
+            .inspect_err(|error| log::info!("`tfmem mark` will not reach this trace: {error}"))
+            .ok();
         loop {
             tokio::select! {
                 guard = ring.readable() => guard?.clear_ready(),
@@ -66,6 +72,7 @@ impl Live {
                         main_status = Some(status);
                     }
                 }
+                Some(request) = asked(&mut marks) => self.mark(request),
                 () = stop.wait() => return Ok(self.end(End::Asked)),
             }
             if self.drain() {
@@ -128,6 +135,7 @@ impl Live {
             self.programs.untrack(pid);
         }
         self.say_losses();
+        self.libraries.symbols().say_unseen();
         self.emit(0, Body::TraceEnd);
         let mut rest = Vec::new();
         self.order.flush(&mut rest);
@@ -170,6 +178,24 @@ impl Live {
             self.pass_on();
         }
         any
+    }
+
+    /// Sets a mark, if the process is ours.
+    fn mark(&mut self, request: Request) {
+        let Request { pid, label, answer } = request;
+        let ours = self.tracked.contains_key(&pid);
+        if ours {
+            self.emit(pid, Body::Mark { label });
+            self.look_at_boundary(pid, clock::boot_ns());
+        }
+        // One who did not wait for the answer does not need it.
+        let _ = answer.send(ours);
+    }
+
+    /// A boundary that is over as soon as it begins: a look now, and one when survivors are due.
+    fn look_at_boundary(&mut self, pid: u32, at: u64) {
+        self.schedule.at(pid, at);
+        self.schedule.at(pid, at + self.options.grace.as_nanos() as u64);
     }
 
     fn pass_on(&mut self) {
@@ -231,6 +257,11 @@ impl Live {
             Body::Leave { call, .. } if call.wakes() => {
                 self.schedule.at(event.pid, event.at + self.options.grace.as_nanos() as u64);
             }
+            Body::UserEnter { number } => {
+                self.libraries.symbols().called(*number);
+                self.look_at_boundary(event.pid, event.at);
+            }
+            Body::UserLeave { .. } => self.schedule.at(event.pid, event.at + self.options.grace.as_nanos() as u64),
             Body::ThreadExit if event.pid == event.tid => {
                 if let Some(tracked) = self.tracked.get_mut(&event.pid) {
                     tracked.leader_gone = true;
@@ -292,6 +323,14 @@ impl Live {
         for event in events {
             self.order.push(event);
         }
+    }
+}
+
+/// The next mark, or never.
+async fn asked(marks: &mut Option<Marks>) -> Option<Request> {
+    match marks {
+        Some(marks) => marks.next().await,
+        None => std::future::pending().await,
     }
 }
 

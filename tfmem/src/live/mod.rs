@@ -6,8 +6,10 @@
 pub mod drive;
 mod facts;
 mod libraries;
+pub mod marks;
 mod schedule;
 pub mod sink;
+pub mod symbols;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,6 +44,8 @@ pub struct Options {
     pub debug_bpf: bool,
     /// Where resolved symbols are kept between runs; `None`: the default place.
     pub cache: Option<PathBuf>,
+    /// Functions that the user named as boundaries.
+    pub symbols: Vec<symbols::Symbol>,
 }
 
 /// Everything a running trace owns.
@@ -102,7 +106,7 @@ impl Live {
             programs.log().context("read the BPF programs' log")?;
         }
         let live = Self {
-            libraries: Libraries::new(options.cache.as_deref()),
+            libraries: Libraries::new(options.cache.as_deref(), options.symbols.clone()),
             options,
             programs,
             ring,

@@ -8,11 +8,11 @@ use rustc_hash::FxHashMap;
 use super::pools::{self, region_bytes};
 use super::record::{Block, Leftover, Look, Pending, Record, Side, Subject, layers};
 use super::residency::{intersection, resident_in};
-use super::scene::{Baseline, Claim, FromBefore, Scene, is_memory};
+use super::scene::{self, Baseline, Claim, FromBefore, Scene, is_memory};
 use super::survivors;
 use super::timeline::Timeline;
 use crate::event::{Addr, Snapshot};
-use crate::ledger::types::SessionId;
+use crate::ledger::types::{Allocation, SessionId};
 use crate::ledger::{Ledger, Process};
 use crate::report::model::BoundaryKind;
 
@@ -24,6 +24,9 @@ const MAX_PENDING: usize = 256;
 /// Boundaries kept of a process: the first ones and the last ones tell how it went.
 const KEPT_FIRST: usize = 100;
 const KEPT: usize = 500;
+/// Closing calls under way about one subject. More means that their returns are not seen (a function left by
+/// `longjmp` or an exception).
+const MAX_CLOSING: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Watch {
@@ -40,6 +43,11 @@ pub(super) struct Watch {
     /// Eager contexts, and when they were made.
     pub contexts: FxHashMap<Addr, u64>,
     pub last_cleared: Option<u64>,
+    /// Labels of the user's marks, and when the last one was set.
+    pub marks: Vec<Arc<str>>,
+    pub last_mark: Option<u64>,
+    /// When each of the user's boundary symbols returned last.
+    pub last_symbol: FxHashMap<u16, u64>,
     pub look: Option<Look>,
     /// A complete observation was compared with the ledger's mappings since the program began.
     pub compared: bool,
@@ -62,6 +70,7 @@ impl Watch {
     pub fn begins(&mut self, cx: Context, kind: BoundaryKind, subject: Subject, opened: u64, at: u64) {
         let blocks = match subject {
             Subject::Session(id) => blocks_of(cx.process, id),
+            Subject::Worker(id) => blocks_where(cx.process, |a| scene::of_worker(cx.process, id, a)),
             _ => Vec::new(),
         };
         if let (BoundaryKind::SessionDeleted, Subject::Session(id)) = (kind, subject) {
@@ -70,6 +79,12 @@ impl Watch {
         let mut before = side(cx.process);
         if let Some(look) = self.look.as_ref().filter(|l| l.at <= at && at - l.at <= NEAR) {
             before.see(look);
+        }
+        let same = |p: &Pending| p.kind == kind && p.subject == subject;
+        if self.closing.iter().filter(|p| same(p)).count() >= MAX_CLOSING
+            && let Some(oldest) = self.closing.iter().position(same)
+        {
+            self.closing.remove(oldest);
         }
         self.closing.push(Pending {
             kind,
@@ -108,6 +123,12 @@ impl Watch {
         if let Some(i) = self.closing.iter().rposition(|p| p.kind == kind && p.subject == subject) {
             self.closing.remove(i);
         }
+    }
+
+    /// What looked like the end of the subject was not.
+    pub fn revoke(&mut self, kind: BoundaryKind, subject: Subject) {
+        self.dismiss(kind, subject);
+        self.pending.retain(|p| (p.kind, p.subject) != (kind, subject));
     }
 
     /// A boundary is a mark on the timeline, and the first one that sees a pool is where its reuse is counted from.
@@ -183,6 +204,7 @@ impl Watch {
             id: self.next_id,
             kind: pending.kind,
             subject: pending.subject,
+            name: self.name(cx, pending.subject),
             opened: pending.opened,
             at: pending.at,
             after: now,
@@ -194,6 +216,17 @@ impl Watch {
             given_back: 0,
             leftovers: Vec::new(),
             awaits_look: true,
+        }
+    }
+
+    /// What the subject is called, where it has a name: a session's handle, a mark's label, a symbol.
+    fn name(&self, cx: Context, subject: Subject) -> Option<Arc<str>> {
+        match subject {
+            Subject::Session(id) => cx.process.session(id)?.remote_handle.clone(),
+            Subject::Worker(id) => cx.process.worker_sessions.find(id).map(|s| s.handle.clone()),
+            Subject::Mark(i) => self.marks.get(i).cloned(),
+            Subject::Symbol(number) => cx.ledger.user_symbol(number).map(|s| s.name.clone()),
+            Subject::Context(_) | Subject::Server(_) | Subject::Process => None,
         }
     }
 
@@ -315,9 +348,13 @@ pub(super) fn in_use(process: &Process) -> u64 {
 /// The session's memory as its closing call finds it.
 fn blocks_of(process: &Process, id: SessionId) -> Vec<Block> {
     let Some(claim) = Claim::of(&process.sessions, id) else { return Vec::new() };
+    blocks_where(process, |a| claim.holds(a))
+}
+
+fn blocks_where(process: &Process, which: impl Fn(&Allocation) -> bool) -> Vec<Block> {
     process
         .allocations()
-        .filter(|a| is_memory(a) && claim.holds(a))
+        .filter(|a| is_memory(a) && which(a))
         .map(|a| Block { layer: a.layer, addr: a.addr, born: a.born, bytes: a.bytes })
         .collect()
 }

@@ -2,6 +2,7 @@
 
 use std::{fs, io};
 
+use super::job;
 use crate::event::ProcessInfo;
 
 /// # Errors
@@ -10,14 +11,17 @@ pub fn read(pid: u32, attached: bool) -> io::Result<ProcessInfo> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (comm, ppid, start_ticks) =
         parse_stat(&stat).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat: not understood")))?;
+    let cmdline = cmdline(pid);
+    let job = job::read(pid, &cmdline);
     Ok(ProcessInfo {
         ppid,
         comm,
-        cmdline: cmdline(pid),
+        cmdline,
         exe: fs::read_link(format!("/proc/{pid}/exe")).map_or_else(|_| String::new(), |exe| exe.display().to_string()),
         started_at: start_ticks.saturating_mul(1_000_000_000 / ticks_per_second()),
         cgroup: cgroup(pid),
         attached,
+        job,
     })
 }
 

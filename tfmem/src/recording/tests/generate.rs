@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use crate::event::{Body, Call, Event, ExitStatus, LibraryInfo, Mapping, MappingKind, Origin, ProcessInfo, Snapshot};
+use crate::event::{
+    Body, Call, Event, ExitStatus, Job, LibraryInfo, Mapping, MappingKind, Origin, ProcessInfo, Snapshot,
+};
 
 /// Few threads, and times that mostly go up; every kind of body with any values.
 pub fn events() -> impl Strategy<Value = Vec<Event>> {
@@ -69,6 +71,14 @@ fn calls() -> impl Strategy<Value = Body> {
         }),
         (call(), word()).prop_map(|(call, ret)| Body::Leave { call, ret }),
         (word(), text()).prop_map(|(op, name)| Body::OpName { op, name: name.into() }),
+        text().prop_map(|label| Body::Mark { label: label.into() }),
+        (any::<u16>(), text(), any::<bool>()).prop_map(|(number, name, entry_only)| Body::UserSymbol {
+            number,
+            name: name.into(),
+            entry_only
+        }),
+        any::<u16>().prop_map(|number| Body::UserEnter { number }),
+        any::<u16>().prop_map(|number| Body::UserLeave { number }),
     ]
 }
 
@@ -85,6 +95,7 @@ fn processes() -> impl Strategy<Value = Body> {
         (any::<u32>(), text(), proptest::collection::vec(text(), 0..4), word(), proptest::option::of(text())).prop_map(
             |(ppid, comm, cmdline, started_at, cgroup)| {
                 let exe = comm.clone();
+                let job = cgroup.clone().map(|name| Job { name, task: started_at });
                 Body::Process(Arc::new(ProcessInfo {
                     ppid,
                     comm,
@@ -93,6 +104,7 @@ fn processes() -> impl Strategy<Value = Body> {
                     started_at,
                     cgroup,
                     attached: ppid & 1 == 1,
+                    job,
                 }))
             }
         ),

@@ -153,7 +153,8 @@ fn headline(process: &Process) -> String {
     };
     let end = process.exit.as_deref().filter(|e| *e != "exit 0").map_or_else(String::new, |e| format!(" ({e})"));
     let span = span_ms(process.seen_ms);
-    format!("{} (pid {}{framework}): {doing}, {state} {span}{end}", name(process), process.pid)
+    let job = process.job.as_ref().map_or_else(String::new, |j| format!(", {} {}", plain(&j.name, 20), count(j.task)));
+    format!("{} (pid {}{job}{framework}): {doing}, {state} {span}{end}", name(process), process.pid)
 }
 
 /// A process that is not worth a screen.
@@ -165,7 +166,8 @@ fn in_brief(process: &Process) -> String {
     } else {
         verdicts::brief(process)
     };
-    format!("{} (pid {}): {what}; {}", name(process), process.pid, resident(process))
+    let job = process.job.as_ref().map_or_else(String::new, |j| format!(", {} {}", plain(&j.name, 20), count(j.task)));
+    format!("{} (pid {}{job}): {what}; {}", name(process), process.pid, resident(process))
 }
 
 /// Whether anything of TensorFlow's was used.
@@ -173,7 +175,9 @@ fn called(process: &Process) -> bool {
     let h = &process.handles;
     let opened = |c: &HandleCount| c.opened.unwrap_or(0) > 0;
     h.sessions.opened > 0
-        || [&h.graphs, &h.contexts, &h.functions, &h.resources, &h.iterators, &h.servers].into_iter().any(opened)
+        || [&h.graphs, &h.contexts, &h.functions, &h.resources, &h.iterators, &h.servers, &h.worker_sessions]
+            .into_iter()
+            .any(opened)
         || process.timeline.in_use.iter().any(|&n| n > 0)
         || in_use(process)
 }
@@ -228,6 +232,8 @@ fn handles(process: &Process) -> Vec<String> {
         ("resources", &h.resources),
         ("iterators", &h.iterators),
         ("servers", &h.servers),
+        ("worker sessions", &h.worker_sessions),
+        ("master sessions", &h.master_sessions),
     ] {
         if let Some(opened) = c.opened.filter(|&n| n > 0) {
             parts.push(format!(
