@@ -72,6 +72,9 @@ impl Live {
                 quiet_since = Instant::now();
             }
             self.look_around();
+            if self.closes.as_ref().is_some_and(|closes| closes.over_at(clock::boot_ns())) {
+                return Ok(self.end(End::Asked));
+            }
             if let Some(end) = self.over(main, main_status) {
                 return Ok(self.end(end));
             }
@@ -203,6 +206,9 @@ impl Live {
             self.follow(event.pid, false, false);
         }
         self.last_seen = event.pid;
+        if let Some(closes) = &mut self.closes {
+            closes.feed(event);
+        }
         match &event.body {
             Body::Fork { child, .. } => {
                 let seized = self.warden.as_ref().is_some_and(|warden| warden.seize(*child).is_ok());
@@ -254,7 +260,10 @@ impl Live {
         }
         // With the totals everybody is asked: the record of a main thread's end may have been dropped.
         let candidates = self.tracked.iter().filter(|(_, tracked)| !tracked.seized && (totals || tracked.leader_gone));
-        let gone: Vec<u32> = candidates.map(|(pid, _)| *pid).filter(|pid| ended(*pid)).collect();
+        let gone: Vec<u32> = candidates
+            .filter(|(pid, tracked)| ended(**pid) || tracked.is_another(**pid))
+            .map(|(pid, _)| *pid)
+            .collect();
         for pid in gone {
             self.ended(pid, None, clock::boot_ns());
         }

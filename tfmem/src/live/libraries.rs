@@ -129,19 +129,19 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
     let path = line.map_file(pid);
     match elf::interesting(&path) {
         Ok(true) => {}
-        Ok(false) => return nothing_in(line),
+        Ok(false) => return nothing_in(line, &path),
         Err(error) => {
             log::debug!("{}: {error}", line.name);
-            return nothing_in(line);
+            return nothing_in(line, &path);
         }
     }
     let begun = Instant::now();
     let plan = match cache.resolve(&path) {
-        Ok(plan) if plan.points.is_empty() => return nothing_in(line),
+        Ok(plan) if plan.points.is_empty() => return nothing_in(line, &path),
         Ok(plan) => plan,
         Err(error) => {
             log::warn!("{}: no probes: {error}", line.name);
-            return nothing_in(line);
+            return nothing_in(line, &path);
         }
     };
     let resolved = begun.elapsed();
@@ -170,9 +170,13 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
     Judgement::Probed(Box::new(Probed { plan, info: Arc::new(info) }))
 }
 
-/// A file without anything to probe: of no interest, unless its name says that it should have something.
-fn nothing_in(line: &Line) -> Judgement {
-    let blind = blind(&line.name, |_| false);
+/// A file without anything to probe: of no interest, unless its name says that it should have something, or what it
+/// holds does (a stripped program with TensorFlow linked in).
+fn nothing_in(line: &Line, path: &Path) -> Judgement {
+    let mut blind = blind(&line.name, |_| false);
+    if blind.is_empty() && elf::nameless(path).unwrap_or(false) {
+        blind = catalogue::all_essentials().map(str::to_owned).collect();
+    }
     if blind.is_empty() {
         return Judgement::Nothing;
     }
