@@ -49,12 +49,23 @@ impl Closes {
     }
 
     fn over(&mut self, session: (u32, Addr), deleted: bool, at: u64) {
-        let again = if deleted { self.closed.remove(&session) } else { !self.closed.insert(session) };
-        self.counted += u64::from(!again);
-        // What follows at once (Python deletes a session soon after it closed it) gets its own grace time.
+        let counted_before = self.closed.contains(&session);
+        if deleted {
+            self.closed.remove(&session);
+        }
+        if !counted_before {
+            if self.due.is_some() {
+                // Further sessions do not keep the trace going.
+                return;
+            }
+            self.counted += 1;
+            if !deleted {
+                self.closed.insert(session);
+            }
+        }
+        // A delete that follows (Python deletes a session soon after it closed it) gets its own grace time.
         if self.counted >= self.wanted {
-            let due = at.saturating_add(self.grace_ns);
-            self.due = Some(if again { self.due.map_or(due, |known| known.max(due)) } else { self.due.unwrap_or(due) });
+            self.due = Some(at.saturating_add(self.grace_ns));
         }
     }
 

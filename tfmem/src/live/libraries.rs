@@ -78,6 +78,13 @@ impl Libraries {
         events
     }
 
+    /// Puts the probes in that a process needs, and tells nobody yet.
+    pub fn prepare(&mut self, programs: &mut Programs, pid: u32) {
+        for line in maps::read(pid).unwrap_or_default().iter().filter(|line| line.executable && line.inode != 0) {
+            self.files.entry(key(line)).or_insert_with(|| probe(programs, &self.cache, pid, line));
+        }
+    }
+
     fn is_nothing(&self, pid: u32, start: Addr) -> bool {
         let lines = maps::read(pid).unwrap_or_default();
         lines

@@ -166,6 +166,11 @@ impl Live {
         self.emit(0, Body::TraceStart);
         let children = pids.iter().flat_map(|&pid| info::descendants(pid));
         let all: BTreeSet<u32> = pids.iter().copied().chain(children).collect();
+        // The probes go in first, which takes a while: with the process traced already, calls would be seen of which
+        // only one end has its probe.
+        for &pid in &all {
+            self.libraries.prepare(&mut self.programs, pid);
+        }
         for pid in all {
             self.programs.track(pid, Process::default())?;
             self.follow(pid, false, true);
