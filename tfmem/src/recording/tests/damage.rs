@@ -27,7 +27,7 @@ fn cut_anywhere_it_reads_up_to_there() {
             Ok(mut reader) => {
                 let read: Vec<Event> = reader.by_ref().collect();
                 let end = reader.end();
-                assert!(read == events[..read.len()] && read.len() % 100 == 0, "cut at {len}");
+                assert!(read == events[..read.len()] && read.len().is_multiple_of(100), "cut at {len}");
                 assert!(read.len() >= most, "more bytes, fewer events");
                 assert!(end.tail.is_none() && !end.damaged);
                 assert_eq!(end.stopped_at + end.unread, len as u64);
@@ -50,7 +50,7 @@ fn a_flipped_bit_is_noticed_wherever_it_is() {
         damaged[at] ^= 1 << (at % 8);
         let Ok(mut reader) = Reader::open(damaged.as_slice()) else { continue };
         let read: Vec<Event> = reader.by_ref().collect();
-        assert!(read.len() % 500 == 0 && read == events[..read.len()], "byte {at}");
+        assert!(read.len().is_multiple_of(500) && read == events[..read.len()], "byte {at}");
         assert!(!reader.end().is_whole(), "byte {at}");
     }
 }

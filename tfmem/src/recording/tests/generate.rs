@@ -98,7 +98,15 @@ fn processes() -> impl Strategy<Value = Body> {
         (text(), proptest::option::of(text()), any::<u32>(), proptest::collection::vec(text(), 0..4)).prop_map(
             |(path, version, probes, missing)| {
                 let (framework, build_id) = (path.clone(), version.clone());
-                Body::Library(Arc::new(LibraryInfo { framework, version, path, build_id, probes, missing }))
+                Body::Library(Arc::new(LibraryInfo {
+                    framework,
+                    version,
+                    path,
+                    build_id,
+                    probes,
+                    blind: missing.iter().take(1).cloned().collect(),
+                    missing,
+                }))
             }
         ),
     ]
