@@ -8,6 +8,7 @@ mod doctor;
 mod errors;
 mod fixtures;
 mod hold;
+mod messy;
 mod output;
 mod pool_totals;
 mod recording;

@@ -131,6 +131,11 @@ const ESSENTIAL: &[(Family, &str)] = &[
     (Family::Cc, "TF_NewSession"),
 ];
 
+/// Names of all of them, for a program that holds both families.
+pub fn all_essentials() -> impl Iterator<Item = &'static str> {
+    ESSENTIAL.iter().map(|(_, name)| *name)
+}
+
 /// Names of the entries that a library of this family must have.
 pub fn essentials(family: Family) -> impl Iterator<Item = &'static str> {
     ESSENTIAL.iter().filter(move |(of, _)| *of == family).map(|(_, name)| *name)
@@ -190,6 +195,12 @@ pub const LANDMARKS: &[&str] = &[
     "_ZN10tensorflow4port13AlignedMallocEmi",
     "_ZN10tensorflow13DirectSession5CloseEv",
 ];
+
+/// Names of C++ types that a program with TensorFlow linked in has among its data, stripped or not: what
+/// `typeid(…).name()` gives for `tsl::BFCAllocator` and `tensorflow::DirectSession` (seen in all wheels read), and the
+/// former's name up to 2.10.
+pub const TYPE_NAMES: &[&str] =
+    &["N3tsl12BFCAllocatorE", "N10tensorflow13DirectSessionE", "N10tensorflow12BFCAllocatorE"];
 
 /// The function whose result is TensorFlow's version as text.
 pub const VERSION_FUNCTION: &str = "TF_Version";

@@ -26,6 +26,7 @@ Examples:
   sudo tfmem run --fail-above 100MiB -- python test_training.py     for CI: status 3 above 100 MiB
   sudo tfmem trace --pid 4711                  attach to a running job, Ctrl-C reports
   sudo tfmem mark --pid 4711 'epoch 3 done'    what it allocated since the last mark is expected back
+  sudo tfmem trace --pid 4711 --until-close    the same, ends by itself after the next close of a session
   sudo tfmem doctor                            can it work here, and what is missing
   sudo tfmem run -o job.tfmem -- python train.py       record it; later, anywhere: tfmem report job.tfmem
 
@@ -73,6 +74,10 @@ pub struct Trace {
     /// End the trace after this time, such as 30s or 5min
     #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
     pub duration: Option<Duration>,
+    /// End the trace a grace time after the next session was closed, or after N sessions were
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub until_close: Option<u64>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -242,6 +242,18 @@ impl Process {
             self.shares_with = Some(parent.pid);
         } else {
             self.inherits = true;
+            // One that ends before anybody asked who it is is still its parent's copy, libraries and all. Without the
+            // start: that of another process.
+            if self.identity.info.is_none()
+                && let Some(info) = &parent.identity.info
+            {
+                let (ppid, started_at, attached) = (parent.pid, 0, false);
+                let info = ProcessInfo { ppid, started_at, attached, ..ProcessInfo::clone(info) };
+                self.identity.info = Some(info.into());
+            }
+            if self.identity.libraries.is_empty() {
+                self.identity.libraries.clone_from(&parent.identity.libraries);
+            }
             // Not when its own events came before the one that tells of the fork.
             if self.map.is_empty() {
                 self.map = parent.map.clone();
@@ -268,6 +280,10 @@ impl Process {
         self.forget_distributed();
         self.identity.libraries.clear();
         self.identity.snapshot = None;
+        // Its parent's description does not fit any more.
+        if self.identity.info.as_ref().is_some_and(|info| info.started_at == 0) {
+            self.identity.info = None;
+        }
     }
 
     /// The state stays as it was; only what serves further events goes.

@@ -79,6 +79,9 @@ impl Live {
                 quiet_since = Instant::now();
             }
             self.look_around();
+            if self.closes.as_ref().is_some_and(|closes| closes.over_at(clock::boot_ns())) {
+                return Ok(self.end(End::Asked));
+            }
             if let Some(end) = self.over(main, main_status) {
                 return Ok(self.end(end));
             }
@@ -229,6 +232,9 @@ impl Live {
             self.follow(event.pid, false, false);
         }
         self.last_seen = event.pid;
+        if let Some(closes) = &mut self.closes {
+            closes.feed(event);
+        }
         match &event.body {
             Body::Fork { child, .. } => {
                 // The warden follows what a followed process makes.
@@ -288,7 +294,10 @@ impl Live {
         }
         // With the totals everybody is asked: the record of a main thread's end may have been dropped.
         let candidates = self.tracked.iter().filter(|(_, tracked)| !tracked.seized && (totals || tracked.leader_gone));
-        let mut gone: Vec<u32> = candidates.map(|(pid, _)| *pid).filter(|pid| !info::alive(*pid)).collect();
+        let mut gone: Vec<u32> = candidates
+            .filter(|(pid, tracked)| !info::alive(**pid) || tracked.is_another(**pid))
+            .map(|(pid, _)| *pid)
+            .collect();
         if totals {
             // A followed process that is nowhere any more was followed by somebody else after all.
             let followed = self.tracked.iter().filter(|(_, tracked)| tracked.seized).map(|(pid, _)| *pid);

@@ -81,6 +81,13 @@ impl Libraries {
         events
     }
 
+    /// Puts the probes in that a process needs, and tells nobody yet.
+    pub fn prepare(&mut self, programs: &mut Programs, pid: u32) {
+        for line in maps::read(pid).unwrap_or_default().iter().filter(|line| line.executable && line.inode != 0) {
+            self.files.entry(key(line)).or_insert_with(|| probe(programs, &self.cache, pid, line));
+        }
+    }
+
     fn is_nothing(&self, pid: u32, start: Addr) -> bool {
         let lines = maps::read(pid).unwrap_or_default();
         lines
@@ -138,19 +145,19 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
     let path = line.map_file(pid);
     match elf::interesting(&path) {
         Ok(true) => {}
-        Ok(false) => return nothing_in(line),
+        Ok(false) => return nothing_in(line, &path),
         Err(error) => {
             log::debug!("{}: {error}", line.name);
-            return nothing_in(line);
+            return nothing_in(line, &path);
         }
     }
     let begun = Instant::now();
     let plan = match cache.resolve(&path) {
-        Ok(plan) if plan.points.is_empty() => return nothing_in(line),
+        Ok(plan) if plan.points.is_empty() => return nothing_in(line, &path),
         Ok(plan) => plan,
         Err(error) => {
             log::warn!("{}: no probes: {error}", line.name);
-            return nothing_in(line);
+            return nothing_in(line, &path);
         }
     };
     let resolved = begun.elapsed();
@@ -179,9 +186,13 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
     Judgement::Probed(Box::new(Probed { plan, info: Arc::new(info) }))
 }
 
-/// A file without anything to probe: of no interest, unless its name says that it should have something.
-fn nothing_in(line: &Line) -> Judgement {
-    let blind = blind(&line.name, |_| false);
+/// A file without anything to probe: of no interest, unless its name says that it should have something, or what it
+/// holds does (a stripped program with TensorFlow linked in).
+fn nothing_in(line: &Line, path: &Path) -> Judgement {
+    let mut blind = blind(&line.name, |_| false);
+    if blind.is_empty() && elf::nameless(path).unwrap_or(false) {
+        blind = catalogue::all_essentials().map(str::to_owned).collect();
+    }
     if blind.is_empty() {
         return Judgement::Nothing;
     }

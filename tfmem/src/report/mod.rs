@@ -8,7 +8,7 @@ mod tests;
 pub mod text;
 pub mod units;
 
-use model::Report;
+use model::{Cause, Report};
 
 /// Whether what the trace blames exceeds `limit` bytes. Memory that an allocator keeps for its next user is not
 /// counted.
@@ -19,7 +19,7 @@ pub fn fail_above(report: &Report, limit: u64) -> bool {
         .iter()
         .flat_map(|p| &p.verdicts)
         // What was there before the trace outlived nothing that the trace saw.
-        .filter(|v| !v.cause.is_reserve() && v.cause != model::Cause::BeforeAttach)
+        .filter(|v| !v.cause.is_reserve() && v.cause != Cause::BeforeAttach)
         .fold(0, |sum, v| sum.saturating_add(v.bytes));
     blamed > limit
 }

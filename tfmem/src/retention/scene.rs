@@ -35,17 +35,6 @@ pub(super) struct Scene<'a> {
     pub after: u64,
     pub trace_start: u64,
     pub min_bytes: u64,
-    /// At the end of an attached process, where its pages were looked at.
-    pub from_before: Option<FromBefore>,
-}
-
-/// Own memory of a process that ran before the trace began, resident bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FromBefore {
-    /// When the trace began.
-    pub found: u64,
-    /// Of these, still resident and not handed out since.
-    pub still: u64,
 }
 
 impl Scene<'_> {

@@ -7,11 +7,10 @@ use rustc_hash::FxHashMap;
 
 use super::pools::{self, region_bytes};
 use super::record::{Block, Leftover, Look, Pending, Record, Side, Subject, layers};
-use super::residency::{intersection, resident_in};
-use super::scene::{self, Baseline, Claim, FromBefore, Scene, is_memory};
+use super::scene::{self, Baseline, Claim, Scene, is_memory};
 use super::survivors;
 use super::timeline::Timeline;
-use crate::event::{Addr, Snapshot};
+use crate::event::Addr;
 use crate::ledger::types::{Allocation, SessionId};
 use crate::ledger::{Ledger, Process};
 use crate::report::model::BoundaryKind;
@@ -32,9 +31,6 @@ const MAX_CLOSING: usize = 64;
 pub(super) struct Watch {
     /// Boundaries whose closing call is under way, and boundaries whose grace time runs.
     pub closing: Vec<Pending>,
-    /// Of an attached process: the first look at its pages and the last one.
-    found: Option<Arc<Snapshot>>,
-    full: Option<Arc<Snapshot>>,
     pub pending: Vec<Pending>,
     pub records: Vec<Record>,
     pub omitted: u64,
@@ -169,23 +165,12 @@ impl Watch {
     fn judge(&mut self, cx: Context, pending: &Pending, now: u64) {
         let given_back = pending.given_back.unwrap_or_else(|| gone(cx.process, &pending.blocks));
         self.next_id += 1;
-        let mut record = self.record(cx, pending, now, None);
+        let mut record = self.record(cx, pending, now);
         record.given_back = given_back;
         self.keep(record);
     }
 
-    /// Own memory of an attached process that was resident when the trace began, and what of it still is and was not
-    /// handed out since.
-    fn left_from_before(&self, process: &Process) -> Option<FromBefore> {
-        let found = self.found.as_ref()?.resident.as_deref()?;
-        let resident = self.full.as_ref()?.resident.as_deref()?;
-        let still = intersection(found, resident);
-        let sum = |ranges: &[(Addr, u64)]| ranges.iter().map(|(_, len)| *len).fold(0, u64::saturating_add);
-        let taken = process.allocations().map(|a| resident_in(&still, a.addr, a.bytes)).fold(0, u64::saturating_add);
-        Some(FromBefore { found: sum(found), still: sum(&still).saturating_sub(taken) })
-    }
-
-    fn record(&self, cx: Context, pending: &Pending, now: u64, from_before: Option<FromBefore>) -> Record {
+    fn record(&self, cx: Context, pending: &Pending, now: u64) -> Record {
         let scene = Scene {
             ledger: cx.ledger,
             process: cx.process,
@@ -197,7 +182,6 @@ impl Watch {
             after: now,
             trace_start: cx.trace_start,
             min_bytes: cx.min_bytes,
-            from_before,
         };
         let (rows, verdicts) = survivors::judge(&scene);
         Record {
@@ -232,7 +216,6 @@ impl Watch {
 
     /// The process or the trace ends: everything that waits is judged now, and what is alive is the last boundary's.
     pub fn ends(&mut self, cx: Context, kind: BoundaryKind, at: u64) {
-        let from_before = self.left_from_before(cx.process);
         self.closing.clear();
         self.judge_due(cx, at, true);
         for record in &mut self.records {
@@ -258,7 +241,7 @@ impl Watch {
             blocks: Vec::new(),
             given_back: None,
         };
-        let mut record = self.record(cx, &pending, at, from_before);
+        let mut record = self.record(cx, &pending, at);
         record.before = record.after_side;
         // One taken at the very end is exact; an older one still tells, if it is not too old.
         match self.look.as_ref().filter(|l| l.snapshot.at_exit || at.saturating_sub(l.at) <= NEAR) {
@@ -287,10 +270,6 @@ impl Watch {
             if p.before.layers == layers && p.before.observed.is_none_or(|seen| seen < p.began) {
                 p.before.see(&look);
             }
-        }
-        if process.attached() && look.snapshot.resident.is_some() {
-            self.found.get_or_insert_with(|| look.snapshot.clone());
-            self.full = Some(look.snapshot.clone());
         }
         for record in self.records.iter_mut().filter(|r| r.awaits_look && r.after <= look.at) {
             record.see(&look);
@@ -325,7 +304,6 @@ impl Watch {
     pub fn execs(&mut self) {
         self.compared = false;
         self.look = None;
-        self.found = None;
         self.baselines.clear();
         self.contexts.clear();
     }

@@ -25,6 +25,12 @@ pub fn read(pid: u32, attached: bool) -> io::Result<ProcessInfo> {
     })
 }
 
+/// When the process started, in clock ticks since boot: with the pid, who it is.
+#[must_use]
+pub fn started(pid: u32) -> Option<u64> {
+    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?).map(|(_, _, start)| start)
+}
+
 /// State letter of `/proc/PID/stat`; `None` when the process is gone.
 #[must_use]
 pub fn state(pid: u32) -> Option<char> {

@@ -74,7 +74,7 @@ fn blind(page: &mut Page, process: &Process) -> bool {
         let name = library.library.rsplit('/').next().unwrap_or_default();
         let text = format!(
             "{} has no symbol for {} (a stripped build, or one that is not known): what they would tell is not in \
-             this report.",
+             this report; mappings and resident bytes are.",
             plain(name, 60),
             library.blind.join(", ")
         );
