@@ -141,6 +141,9 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
     for (symbol, error) in &refused {
         log::warn!("{}: no probe on {symbol}: {error}", line.name);
     }
+    if let Some(reason) = plan.chunks_unseen() {
+        log::warn!("{}: {reason}", line.name);
+    }
     let missing = plan.missing.iter().map(|missing| missing.entry.clone());
     let info = LibraryInfo {
         framework: plan.library.framework.clone(),

@@ -28,6 +28,7 @@ const NAMES: &[(u32, &str)] = &[
     (counters::PROCESSES_FULL, "processes_not_traced"),
     (counters::HOLD_FAILED, "holds_failed"),
     (counters::NAME_TRUNCATED, "names_truncated"),
+    (counters::CHUNK_UNREADABLE, "chunks_unreadable"),
 ];
 
 /// Remembers what was already said.
