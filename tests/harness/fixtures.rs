@@ -76,6 +76,14 @@ impl Fixtures {
     }
 }
 
+impl Fixtures {
+    /// The program that calls as fast as it can, for the bench.
+    #[must_use]
+    pub fn storm(&self) -> PathBuf {
+        self.folder.join("storm")
+    }
+}
+
 /// What the driver says that it did.
 pub fn truth(output: &Output) -> Result<Truth> {
     let line = output.stdout.lines().find(|line| line.starts_with('{')).context("the driver said nothing")?;
@@ -97,6 +105,7 @@ fn compile() -> Result<Fixtures> {
     }
     let early = folder.join(Variant::Early.folder());
     gcc(&["driver.c"], &folder.join("driver"), &[])?;
+    gcc(&["storm.c"], &folder.join("storm"), &[])?;
     let (search, run_path) = (format!("-L{}", early.display()), format!("-Wl,-rpath,{}", early.display()));
     let linked = ["-DLINKED", &search, &run_path, &format!("-l:{FRAMEWORK}"), &format!("-l:{CC}")];
     gcc(&["driver.c"], &folder.join("driver-linked"), &linked)?;

@@ -87,6 +87,11 @@ pub fn target_dir() -> Result<PathBuf> {
         .with_context(|| format!("{} is not in a target folder", own.display()))
 }
 
+/// The path without links and relative parts.
+pub fn absolute(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().with_context(|| format!("cannot find {}", path.display()))
+}
+
 /// A file below `tests/`.
 #[must_use]
 pub fn file(path: &str) -> PathBuf {

@@ -2,6 +2,7 @@
 
 mod cases;
 mod children;
+mod doctor;
 mod errors;
 mod fixtures;
 mod hold;

@@ -38,7 +38,7 @@ pub fn header(kind: u16, at: u64, current: &Current) -> Header {
 #[inline(always)]
 pub fn send<T: 'static>(kind: u16, record: T, wake: Wake) -> bool {
     let Some(mut entry) = EVENTS.reserve::<T>(0) else {
-        count(counters::DROPPED_BASE + kind as u32);
+        count(counters::DROPPED_BASE + u32::from(kind));
         return false;
     };
     entry.write(record);
@@ -49,7 +49,7 @@ pub fn send<T: 'static>(kind: u16, record: T, wake: Wake) -> bool {
 #[inline(always)]
 pub fn flags(wake: Wake) -> u64 {
     match wake {
-        Wake::Later => BPF_RB_NO_WAKEUP as u64,
-        Wake::Now => BPF_RB_FORCE_WAKEUP as u64,
+        Wake::Later => u64::from(BPF_RB_NO_WAKEUP),
+        Wake::Now => u64::from(BPF_RB_FORCE_WAKEUP),
     }
 }

@@ -7,6 +7,7 @@
 #![no_main]
 // One atomic addition (see `emit::count`). The crate is built with RUSTC_BOOTSTRAP=1 in any case, for build-std.
 #![feature(core_intrinsics)]
+#![allow(clippy::needless_pass_by_value, reason = "the program macros pass the context by value")]
 #![allow(internal_features, reason = "the only way to an atomic addition on this target")]
 
 mod emit;

@@ -2,7 +2,7 @@
 
 use aya_ebpf::{
     macros::map,
-    maps::{HashMap, LruHashMap, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
 };
 use tfmem_common::{
     config::{FileId, KernelLayout, Process},
@@ -25,6 +25,11 @@ pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(counters::
 /// Files whose code the loader has judged (probes are in, or not needed). Written by the loader.
 #[map]
 pub static FILES_JUDGED: HashMap<FileId, u8> = HashMap::with_max_entries(65_536, 0);
+
+/// Boot time up to which processes may be held. The loader moves it on while it lives: links outlive a killed loader by
+/// as long as the kernel takes to close them, and nobody would let a process go on that is held then.
+#[map]
+pub static LEASE: Array<u64> = Array::with_max_entries(1, 0);
 
 /// Op names already sent. LRU: an evicted name is simply sent again.
 #[map]

@@ -72,7 +72,7 @@ fn address(place: &Annotation) -> Option<u64> {
     // SAFETY: the helpers check every address; a bad one is an error, not a fault.
     unsafe {
         let task = bpf_get_current_task();
-        let thread: u64 = bpf_probe_read_kernel((task + fsbase as u64) as *const u64).ok()?;
+        let thread: u64 = bpf_probe_read_kernel((task + u64::from(fsbase)) as *const u64).ok()?;
         let module: u64 = bpf_probe_read_user(place.module_slot as *const u64).ok()?;
         if module == 0 || module > MAX_MODULE {
             return None;
@@ -82,7 +82,7 @@ fn address(place: &Annotation) -> Option<u64> {
         if block == 0 || block == DTV_UNALLOCATED {
             return None;
         }
-        Some(block + place.offset as u64)
+        Some(block + u64::from(place.offset))
     }
 }
 
@@ -155,7 +155,7 @@ fn name(current: &Current, at: u64, address: u64, len: u64) -> u64 {
         return hash;
     }
     let Some(mut entry) = EVENTS.reserve::<Name>(0) else {
-        count(counters::DROPPED_BASE + wire::kind::NAME as u32);
+        count(counters::DROPPED_BASE + u32::from(wire::kind::NAME));
         return hash;
     };
     let record = entry.as_mut_ptr();

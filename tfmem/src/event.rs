@@ -206,6 +206,9 @@ pub struct LibraryInfo {
     /// Probes that went in, and calls of the catalogue that this file has no symbol for.
     pub probes: u32,
     pub missing: Vec<String>,
+    /// Of these, the ones without which the report is blind to something: names of the catalogue.
+    #[serde(default)]
+    pub blind: Vec<String>,
 }
 
 /// A process seen from outside: resident bytes, mappings, and which anonymous pages are resident.

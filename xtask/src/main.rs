@@ -1,5 +1,6 @@
 //! The project's own commands: `cargo xtask VERB`.
 
+mod bench;
 mod build;
 mod demo;
 mod layout;
@@ -26,6 +27,8 @@ enum Verb {
     Build(build::Args),
     /// Traces a small TensorFlow training and prints the report
     Demo(demo::Args),
+    /// Measures what tfmem costs, as ratios in one run, and writes docs/overhead.md
+    Bench(bench::Args),
     /// Checks format and lints, runs the unit tests and the integration tests
     Test(test::Args),
 }
@@ -35,6 +38,7 @@ fn main() {
         Verb::Setup(args) => setup::run(&args),
         Verb::Build(args) => build::run(&args),
         Verb::Demo(args) => demo::run(&args),
+        Verb::Bench(args) => bench::run(&args),
         Verb::Test(args) => test::run(&args),
     };
     if let Err(error) = result {

@@ -38,7 +38,8 @@ fn try_call_enter(ctx: &ProbeContext) -> Option<()> {
     let at = now();
     match cookie.text {
         Text::None => {
-            let record = Enter { header: header(kind::ENTER, at, &current), call: cookie.call as u32, _pad: 0, args };
+            let record =
+                Enter { header: header(kind::ENTER, at, &current), call: u32::from(cookie.call), _pad: 0, args };
             send(kind::ENTER, record, wake);
         }
         Text::CStr(n) => send_text(&current, at, cookie, args, pick(&args, n), TEXT_BYTES as u64),
@@ -72,14 +73,14 @@ fn pick(args: &[u64; 6], n: u8) -> u64 {
 #[inline(always)]
 fn send_text(current: &Current, at: u64, cookie: Cookie, args: [u64; 6], text: u64, len: u64) {
     let Some(mut entry) = EVENTS.reserve::<EnterText>(0) else {
-        count(counters::DROPPED_BASE + kind::ENTER_TEXT as u32);
+        count(counters::DROPPED_BASE + u32::from(kind::ENTER_TEXT));
         return;
     };
     let record = entry.as_mut_ptr();
     // SAFETY: the reservation is ours and as large as the record; every field is written.
     unsafe {
         (*record).enter =
-            Enter { header: header(kind::ENTER_TEXT, at, current), call: cookie.call as u32, _pad: 0, args };
+            Enter { header: header(kind::ENTER_TEXT, at, current), call: u32::from(cookie.call), _pad: 0, args };
         (*record)._pad = 0;
         (*record).text = [0; TEXT_BYTES];
         let read = read_text(&mut (*record).text, cookie.text, text, len);
@@ -130,7 +131,7 @@ fn try_call_leave(ctx: &RetProbeContext) -> Option<()> {
     // SAFETY: the context is the one the kernel passed.
     let cookie = Cookie::unpack(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
     let record =
-        Leave { header: header(kind::LEAVE, now(), &current), call: cookie.call as u32, _pad: 0, ret: ctx.ret() };
+        Leave { header: header(kind::LEAVE, now(), &current), call: u32::from(cookie.call), _pad: 0, ret: ctx.ret() };
     send(kind::LEAVE, record, if cookie.wake { Wake::Now } else { Wake::Later });
     Some(())
 }

@@ -21,7 +21,7 @@ use tfmem_common::{
 use crate::{
     emit::{Wake, count, header, send},
     gate::{Current, current, now},
-    maps::{FILES_JUDGED, SYSCALLS, kernel},
+    maps::{FILES_JUDGED, LEASE, SYSCALLS, kernel},
 };
 
 /// Offsets in the tracepoints' records, the same for all system calls: `args[0]` and the return value.
@@ -153,6 +153,10 @@ pub fn hold(current: &Current, start: u64, file: FileId) {
     if file.ino != 0 && unsafe { FILES_JUDGED.get(file) }.is_some() {
         return;
     }
+    if LEASE.get(0).is_none_or(|until| *until < now()) {
+        count(counters::HOLD_LAPSED);
+        return;
+    }
     let record = Hold { header: header(kind::HOLD, now(), current), start, ino: file.ino, dev: file.dev, _pad: 0 };
     // Never stop a process of which the loader does not know.
     if !send(kind::HOLD, record, Wake::Now) {
@@ -179,7 +183,7 @@ fn try_file_id(fd: i32) -> Option<FileId> {
     // SAFETY: the helper checks every address.
     unsafe {
         let follow = |base: u64, offset: u32| -> Option<u64> {
-            bpf_probe_read_kernel((base + offset as u64) as *const u64).ok()
+            bpf_probe_read_kernel((base + u64::from(offset)) as *const u64).ok()
         };
         let files = follow(bpf_get_current_task(), layout.files)?;
         let table = follow(files, layout.fdt)?;
@@ -188,7 +192,7 @@ fn try_file_id(fd: i32) -> Option<FileId> {
         let inode = follow(file, layout.inode)?;
         let ino = follow(inode, layout.ino)?;
         let sb = follow(inode, layout.sb)?;
-        let dev: u32 = bpf_probe_read_kernel((sb + layout.dev as u64) as *const u32).ok()?;
+        let dev: u32 = bpf_probe_read_kernel((sb + u64::from(layout.dev)) as *const u32).ok()?;
         Some(FileId { ino, dev, _pad: 0 })
     }
 }

@@ -4,4 +4,5 @@ mod calls;
 mod chunk;
 mod heap;
 mod memory;
+mod nothing;
 mod process;

@@ -15,6 +15,12 @@ const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 /// Real ones have 5–10 MB.
 const LARGEST: u64 = 256 << 20;
 
+/// Does the running kernel publish its type information?
+#[must_use]
+pub fn has_type_information() -> bool {
+    Path::new(VMLINUX).exists()
+}
+
 /// The layout of the running kernel. What is not known is 0, with a sentence why.
 #[must_use]
 pub fn layout() -> (KernelLayout, Vec<String>) {

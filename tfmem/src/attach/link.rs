@@ -1,34 +1,46 @@
-//! Loading the BPF object and attaching its programs: with `stream::source`, the only place that knows aya.
+//! Loading the BPF object, attaching its programs, reading its buffer: the only place that knows aya.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::mpsc::{self, RecvTimeoutError, Sender},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{HashMap, MapData, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, MapData, MapType, PerCpuArray, RingBuf},
     programs::{
-        TracePoint, UProbe,
+        Program, ProgramError, ProgramType, TracePoint, UProbe,
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
     },
+    sys::{is_map_supported, is_program_supported},
 };
 use tfmem_common::{
     config::{FileId, KernelLayout, Process},
     counters,
 };
+use thiserror::Error;
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{plan::Plan, tracefs};
+use crate::target::clock;
 
 /// The BPF object, built by `build.rs`. Aligned, as the ELF reader casts it.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tfmem-ebpf"));
 
-/// Tracepoints: program, category, name.
-const PROCESS_TRACEPOINTS: &[(&str, &str, &str)] = &[
+/// The buffer that events come through.
+pub type Ring = RingBuf<MapData>;
+
+/// Program, category, name.
+pub type Tracepoint = (&'static str, &'static str, &'static str);
+
+pub const PROCESS_TRACEPOINTS: &[Tracepoint] = &[
     ("task_newtask", "task", "task_newtask"),
     ("sched_process_exec", "sched", "sched_process_exec"),
     ("sched_process_exit", "sched", "sched_process_exit"),
 ];
-const MEMORY_TRACEPOINTS: &[(&str, &str, &str)] = &[
+pub const MEMORY_TRACEPOINTS: &[Tracepoint] = &[
     ("enter_mmap", "syscalls", "sys_enter_mmap"),
     ("exit_mmap", "syscalls", "sys_exit_mmap"),
     ("enter_munmap", "syscalls", "sys_enter_munmap"),
@@ -60,20 +72,85 @@ pub struct Options {
     pub debug: bool,
 }
 
+/// What the kernel said when it did not take a program.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{error}{}", shown(.log))]
+pub struct Refused {
+    pub error: String,
+    /// Last lines of the verifier's log; none when it did not come so far.
+    pub log: Vec<String>,
+}
+
+/// Lines of the verifier's log that are worth showing: the reason stands at the end, before one line of totals.
+const LOG_LINES: usize = 6;
+
+impl Refused {
+    fn of(error: impl Into<String>) -> Self {
+        Self { error: error.into(), log: Vec::new() }
+    }
+}
+
+impl From<ProgramError> for Refused {
+    fn from(error: ProgramError) -> Self {
+        match error {
+            ProgramError::LoadError { io_error, verifier_log } => {
+                Self { error: io_error.to_string(), log: last_lines(&verifier_log.to_string()) }
+            }
+            other => Self::of(format!("{:#}", anyhow!(other))),
+        }
+    }
+}
+
+fn last_lines(log: &str) -> Vec<String> {
+    let lines: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.iter().skip(lines.len().saturating_sub(LOG_LINES)).map(|line| (*line).to_owned()).collect()
+}
+
+fn shown(log: &[String]) -> String {
+    if log.is_empty() { String::new() } else { format!("; verifier: {}", log.join(" | ")) }
+}
+
 /// Loaded programs and their links. Dropping it detaches everything; so does the end of this process, however it ends.
 pub struct Programs {
     ebpf: Ebpf,
     processes: HashMap<MapData, u32, Process>,
     judged: HashMap<MapData, FileId, u8>,
     counters: PerCpuArray<MapData, u64>,
+    lease: Option<Array<MapData, u64>>,
 }
+
+/// May hold processes while it lives: a thread tells the kernel again and again that somebody is there to let them go.
+#[derive(Debug)]
+pub struct Lease {
+    // Dropping it ends the thread.
+    _alive: Sender<()>,
+}
+
+/// A held process is let go within milliseconds; the lease is long enough for a machine that is busy for a second.
+const LEASE: Duration = Duration::from_secs(2);
+const RENEWED_EVERY: Duration = Duration::from_millis(200);
 
 impl Programs {
     /// Loads every program and attaches the tracepoints. Nothing is traced before [`Programs::track`].
     ///
     /// # Errors
     /// When the kernel refuses a program or a tracepoint; the message says which.
-    pub fn load(options: Options) -> Result<(Self, RingBuf<MapData>)> {
+    pub fn load(options: Options) -> Result<(Self, Ring)> {
+        let (mut programs, ring) = Self::open(options)?;
+        for name in program_names() {
+            programs.load_program(name).with_context(|| format!("load BPF program `{name}`"))?;
+        }
+        tracefs::with_tracefs(|| {
+            PROCESS_TRACEPOINTS.iter().chain(MEMORY_TRACEPOINTS).try_for_each(|point| programs.attach_tracepoint(point))
+        })?;
+        Ok((programs, ring))
+    }
+
+    /// Makes the maps. No program is loaded yet.
+    ///
+    /// # Errors
+    /// When the kernel refuses a map; the message says which.
+    pub fn open(options: Options) -> Result<(Self, Ring)> {
         let debug = u32::from(options.debug);
         let mut ebpf = EbpfLoader::new()
             // No type of the kernel's is relocated (`attach::kernel` reads the few offsets that matter), and reading
@@ -84,23 +161,57 @@ impl Programs {
             .map_max_entries("EVENTS", ring_size(options.buffer_bytes))
             .load(OBJECT)
             .context("load the BPF object")?;
-        for name in UPROBES {
-            let program: &mut UProbe = program(&mut ebpf, name)?;
-            program.load().with_context(|| format!("load BPF program `{name}`"))?;
-        }
-        tracefs::with_tracefs(|| {
-            for (name, category, event) in PROCESS_TRACEPOINTS.iter().chain(MEMORY_TRACEPOINTS) {
-                let program: &mut TracePoint = program(&mut ebpf, name)?;
-                program.load().with_context(|| format!("load BPF program `{name}`"))?;
-                program.attach(category, event).with_context(|| format!("attach to tracepoint {category}:{event}"))?;
-            }
-            Ok(())
-        })?;
         let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?)?;
         let processes = HashMap::try_from(take(&mut ebpf, "PROCESSES")?)?;
         let judged = HashMap::try_from(take(&mut ebpf, "FILES_JUDGED")?)?;
         let counters = PerCpuArray::try_from(take(&mut ebpf, "COUNTERS")?)?;
-        Ok((Self { ebpf, processes, judged, counters }, ring))
+        let lease = Some(Array::try_from(take(&mut ebpf, "LEASE")?)?);
+        Ok((Self { ebpf, processes, judged, counters, lease }, ring))
+    }
+
+    /// Lets the programs hold processes from now on, for as long as the lease lives.
+    ///
+    /// # Errors
+    /// When there is one already, or no thread can be made.
+    pub fn lease(&mut self) -> Result<Lease> {
+        let mut map = self.lease.take().context("processes may be held already")?;
+        let mut renew = move || map.set(0, clock::boot_ns() + LEASE.as_nanos() as u64, 0);
+        renew().context("renew the lease")?;
+        let (alive, ended) = mpsc::channel::<()>();
+        std::thread::Builder::new().name("lease".into()).spawn(move || {
+            while ended.recv_timeout(RENEWED_EVERY) == Err(RecvTimeoutError::Timeout) {
+                if let Err(error) = renew() {
+                    log::warn!("processes will not be held any more: {error}");
+                    return;
+                }
+            }
+        })?;
+        Ok(Lease { _alive: alive })
+    }
+
+    /// Loads one program. Returns how many instructions the verifier went through, where the kernel says it (5.16).
+    ///
+    /// # Errors
+    /// What the kernel and its verifier said.
+    pub fn load_program(&mut self, name: &str) -> Result<Option<u32>, Refused> {
+        let program = self.ebpf.program_mut(name).ok_or_else(|| Refused::of("the BPF object has no such program"))?;
+        match program {
+            Program::UProbe(program) => program.load(),
+            Program::TracePoint(program) => program.load(),
+            _ => return Err(Refused::of("a type of program that tfmem does not use")),
+        }?;
+        Ok(program.info().ok().and_then(|info| info.verified_instruction_count()))
+    }
+
+    /// Attaches a loaded program. Call where tracefs can be seen ([`tracefs::with_tracefs`]).
+    ///
+    /// # Errors
+    /// When there is no such tracepoint or the kernel refuses it.
+    pub fn attach_tracepoint(&mut self, point: &Tracepoint) -> Result<()> {
+        let (name, category, event) = point;
+        let program: &mut TracePoint = program(&mut self.ebpf, name)?;
+        program.attach(category, event).with_context(|| format!("attach to tracepoint {category}:{event}"))?;
+        Ok(())
     }
 
     /// Passes what the programs log (`--debug-bpf`) on to the `log` crate. Call inside a tokio runtime.
@@ -155,7 +266,11 @@ impl Programs {
         refused
     }
 
-    fn attach_point(&mut self, path: &Path, name: &str, offset: u64, cookie: u64) -> Result<()> {
+    /// Puts one loaded program at a place in a file.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn attach_point(&mut self, path: &Path, name: &str, offset: u64, cookie: u64) -> Result<()> {
         let program: &mut UProbe = program(&mut self.ebpf, name)?;
         let point = UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(offset), cookie: Some(cookie) };
         program.attach(point, path, UProbeScope::AllProcesses)?;
@@ -168,13 +283,43 @@ impl Programs {
     }
 }
 
+/// Every program of the object.
+pub fn program_names() -> impl Iterator<Item = &'static str> {
+    let tracepoints = PROCESS_TRACEPOINTS.iter().chain(MEMORY_TRACEPOINTS);
+    UPROBES.iter().copied().chain(tracepoints.map(|(name, _, _)| *name))
+}
+
+/// Can the kernel make a ring buffer (5.8)? By making a small one.
+///
+/// # Errors
+/// When it refuses to say.
+pub fn has_ring_buffer() -> Result<bool> {
+    Ok(is_map_supported(MapType::RingBuf)?)
+}
+
+/// Can the kernel load a raw tracepoint program? By loading an empty one.
+///
+/// # Errors
+/// When it refuses to say.
+pub fn has_raw_tracepoints() -> Result<bool> {
+    Ok(is_program_supported(ProgramType::RawTracePoint)?)
+}
+
+/// Can the kernel attach to the entry of its own functions by trampoline? By attaching to one made for such tests.
+///
+/// # Errors
+/// When it refuses.
+pub fn has_fentry() -> Result<bool> {
+    Ok(is_program_supported(ProgramType::Tracing)?)
+}
+
 fn ring_size(bytes: u32) -> u32 {
     bytes.max(64 << 10).next_power_of_two()
 }
 
 fn program<'a, P>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut P>
 where
-    &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = aya::programs::ProgramError>,
+    &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
 {
     let program = ebpf.program_mut(name).ok_or_else(|| anyhow!("the BPF object has no program `{name}`"))?;
     program.try_into().with_context(|| format!("BPF program `{name}`"))
@@ -184,5 +329,29 @@ fn take(ebpf: &mut Ebpf, name: &str) -> Result<aya::maps::Map> {
     match ebpf.take_map(name) {
         Some(map) => Ok(map),
         None => bail!("the BPF object has no map `{name}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_verifiers_log_is_kept() {
+        let log = (0..40).map(|line| format!("{line}: insn\n")).collect::<String>() + "R1 invalid mem access\n\n";
+        let kept = last_lines(&log);
+        assert_eq!(kept.len(), LOG_LINES);
+        assert_eq!(kept.last().map(String::as_str), Some("R1 invalid mem access"));
+        let refused = Refused { error: "Permission denied".to_owned(), log: vec!["R1".to_owned(), "end".to_owned()] };
+        assert_eq!(refused.to_string(), "Permission denied; verifier: R1 | end");
+        assert_eq!(Refused::of("no").to_string(), "no");
+    }
+
+    #[test]
+    fn every_program_is_named_once() {
+        let names: Vec<_> = program_names().collect();
+        let unique: std::collections::BTreeSet<_> = names.iter().collect();
+        assert_eq!(names.len(), unique.len());
+        assert_eq!(names.len(), UPROBES.len() + PROCESS_TRACEPOINTS.len() + MEMORY_TRACEPOINTS.len());
     }
 }

@@ -135,6 +135,33 @@ pub struct Entry {
     pub unserved: &'static [Unserved],
 }
 
+/// What no report can do without, by family: entries of the catalogue and what is not seen without them.
+const ESSENTIAL: &[(Family, &str)] = &[
+    (Family::Framework, "BFCAllocator::AddTraceMe"),
+    (Family::Framework, "port::AlignedMalloc"),
+    (Family::Cc, "TF_NewSession"),
+];
+
+/// Names of the entries that a library of this family must have.
+pub fn essentials(family: Family) -> impl Iterator<Item = &'static str> {
+    ESSENTIAL.iter().filter(move |(of, _)| *of == family).map(|(_, name)| *name)
+}
+
+/// The family of a file by its name, as TensorFlow's wheels and packages name their libraries. For a file without the
+/// symbols that would tell (a stripped build).
+#[must_use]
+pub fn family_by_name(path: &str) -> Option<Family> {
+    let name = path.strip_suffix(" (deleted)").unwrap_or(path).rsplit('/').next()?;
+    let named = |prefix: &str| name.starts_with(prefix);
+    if named("libtensorflow_framework.so") {
+        Some(Family::Framework)
+    } else if named("libtensorflow_cc.so") || named("libtensorflow.so") {
+        Some(Family::Cc)
+    } else {
+        None
+    }
+}
+
 impl Entry {
     /// The attach cookie for one spelling: 0 for programs that serve one function only, or that get theirs from the
     /// file's code.

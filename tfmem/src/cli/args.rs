@@ -23,6 +23,8 @@ Examples:
   sudo tfmem run --format json --report-file r.json -- python train.py
   sudo tfmem run --fail-above 100MiB -- python test_training.py     for CI: status 3 above 100 MiB
   sudo tfmem trace --pid 4711                  attach to a running job, Ctrl-C reports
+  sudo tfmem doctor                            can it work here, and what is missing
+  sudo tfmem run -o job.tfmem -- python train.py       record it; later, anywhere: tfmem report job.tfmem
 
 Exit status: 0 done, 1 tfmem failed, 2 wrong usage or missing privilege, 3 --fail-above was met.
 `run` passes on the program's own status (128 + n when signal n ended it, 127 command not found,
@@ -34,7 +36,18 @@ pub enum Command {
     Run(Run),
     /// Attach to running processes and their children; Ctrl-C ends the trace and reports
     Trace(Trace),
+    /// Say what this kernel, these privileges and these libraries allow, and the fix for what is missing
+    #[command(after_help = DOCTOR_STATUS)]
+    Doctor(Doctor),
+    /// Show the report of a recorded trace again; needs no privileges
+    Report(Report),
 }
+
+const DOCTOR_STATUS: &str = "\
+Everything is found out by trying, on tfmem itself and on children of its own.
+
+Exit status: 0 tfmem can trace here, 1 something it cannot do without is missing, 2 wrong usage or
+missing privilege.";
 
 #[derive(Debug, ClapArgs)]
 pub struct Run {
@@ -57,6 +70,22 @@ pub struct Trace {
     pub duration: Option<Duration>,
 }
 
+#[derive(Debug, ClapArgs)]
+pub struct Doctor {
+    /// Show where probes would sit in the libraries of this process (repeat for several)
+    #[arg(short, long = "pid", num_args = 1.., value_name = "PID")]
+    pub pids: Vec<u32>,
+    /// Show where probes would sit in this library (repeat for several)
+    #[arg(long = "library", value_name = "FILE")]
+    pub libraries: Vec<PathBuf>,
+    /// How to print the findings
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Colours in the text
+    #[arg(long, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub color: Color,
+}
+
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Common {
     /// How long after a close memory may take to come back before it counts as a survivor
@@ -65,6 +94,38 @@ pub struct Common {
     /// Groups of survivors below this size are shown as one line
     #[arg(long, default_value = "1MiB", value_name = "BYTES")]
     pub min_bytes: ByteSize,
+    #[command(flatten)]
+    pub show: Show,
+    /// Record the trace to this file as well: `tfmem report FILE` gives the report again, anywhere and without root.
+    /// A file that is there already is kept as FILE.old
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Size of the kernel's event buffer; rounded up to a power of two
+    #[arg(long, default_value = "16MiB", value_name = "BYTES")]
+    pub buffer: ByteSize,
+    /// Let the BPF programs log what they see (to stderr)
+    #[arg(long)]
+    pub debug_bpf: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Report {
+    /// What `tfmem run -o FILE` or `tfmem trace -o FILE` wrote
+    #[arg(value_name = "RECORDING")]
+    pub recording: PathBuf,
+    /// Another grace time than the recorded trace had
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub grace: Option<Duration>,
+    /// Another smallest size of a group than the recorded trace had
+    #[arg(long, value_name = "BYTES")]
+    pub min_bytes: Option<ByteSize>,
+    #[command(flatten)]
+    pub show: Show,
+}
+
+/// What becomes of a report.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Show {
     /// How to print the report
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
@@ -77,12 +138,6 @@ pub struct Common {
     /// Colours in the text report
     #[arg(long, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
     pub color: Color,
-    /// Size of the kernel's event buffer; rounded up to a power of two
-    #[arg(long, default_value = "16MiB", value_name = "BYTES")]
-    pub buffer: ByteSize,
-    /// Let the BPF programs log what they see (to stderr)
-    #[arg(long)]
-    pub debug_bpf: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -96,6 +151,18 @@ pub enum Color {
     Auto,
     Always,
     Never,
+}
+
+impl Color {
+    /// `terminal`: the text goes to one.
+    #[must_use]
+    pub fn wanted(self, terminal: bool) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => terminal && std::env::var_os("NO_COLOR").is_none(),
+        }
+    }
 }
 
 #[cfg(test)]

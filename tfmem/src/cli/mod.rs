@@ -1,9 +1,11 @@
 //! The command line.
 
 mod args;
+mod doctor;
 mod exit;
 mod output;
 mod privilege;
+mod report;
 mod run;
 mod stop;
 mod trace;
@@ -23,6 +25,8 @@ pub fn main() -> ExitCode {
     let result = match args.command {
         Command::Run(run) => run::run(run),
         Command::Trace(trace) => trace::trace(trace),
+        Command::Doctor(doctor) => doctor::doctor(&doctor),
+        Command::Report(report) => report::report(&report),
     };
     match result {
         Ok(status) => ExitCode::from(status),

@@ -3,16 +3,18 @@
 use std::{
     fs::File,
     io::{self, IsTerminal as _, Write},
+    path::Path,
 };
 
 use anyhow::Context as _;
 
 use super::{
-    args::{Color, Common, Format},
+    args::{Common, Format, Show},
     exit::Failure,
 };
 use crate::{
     live::{self, Capabilities, Live, sink::Sink},
+    recording::file,
     report::{self, json, model::Report, text},
     retention,
     target::guard::Guard,
@@ -21,10 +23,11 @@ use crate::{
 /// # Errors
 /// When the kernel refuses the programs.
 pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabilities), Failure> {
-    let analysis = retention::Analysis::new(retention::Options {
-        grace_ns: options.grace.as_nanos() as u64,
-        min_bytes: options.min_bytes.as_u64(),
-    });
+    let judged =
+        retention::Options { grace_ns: options.grace.as_nanos() as u64, min_bytes: options.min_bytes.as_u64() };
+    let analysis = retention::Analysis::new(judged);
+    // Before anything else: a file that cannot be made is no reason to start a program in vain.
+    let recording = options.output.as_deref().map(create).transpose()?;
     let sink = Sink::start(analysis)?;
     let live = live::Options {
         grace: options.grace,
@@ -32,12 +35,20 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
         debug_bpf: options.debug_bpf,
         cache: None,
     };
-    Ok(Live::new(live, sink, guard)?)
+    let (mut live, capabilities) = Live::new(live, sink, guard)?;
+    if let Some(file) = recording {
+        live.record(file, judged, &capabilities)?;
+    }
+    Ok((live, capabilities))
+}
+
+fn create(path: &Path) -> Result<File, Failure> {
+    file::create(path).map_err(|error| Failure::usage(format!("cannot record to {}: {error}", path.display())))
 }
 
 /// # Errors
 /// When the report cannot be written. A closed pipe is no error: the reader had enough.
-pub fn write(options: &Common, report: &Report) -> Result<(), Failure> {
+pub fn write(options: &Show, report: &Report) -> Result<(), Failure> {
     let result = match &options.report_file {
         Some(path) => {
             let file = File::create(path).with_context(|| format!("write the report to {}", path.display()))?;
@@ -55,21 +66,17 @@ pub fn write(options: &Common, report: &Report) -> Result<(), Failure> {
     }
 }
 
-fn print(options: &Common, report: &Report, terminal: bool, mut out: impl Write) -> io::Result<()> {
+fn print(options: &Show, report: &Report, terminal: bool, mut out: impl Write) -> io::Result<()> {
     match options.format {
         Format::Json => json::write(report, &mut out)?,
         Format::Text => {
-            let color = match options.color {
-                Color::Always => true,
-                Color::Never => false,
-                Color::Auto => terminal && std::env::var_os("NO_COLOR").is_none(),
-            };
-            out.write_all(text::render(report, text::Style { colour: color, ..text::Style::default() }).as_bytes())?;
+            let style = text::Style { colour: options.color.wanted(terminal), ..text::Style::default() };
+            out.write_all(text::render(report, style).as_bytes())?;
         }
     }
     out.flush()
 }
 
-pub fn above_limit(options: &Common, report: &Report) -> bool {
+pub fn above_limit(options: &Show, report: &Report) -> bool {
     options.fail_above.is_some_and(|limit| report::fail_above(report, limit.as_u64()))
 }

@@ -46,9 +46,9 @@ async fn trace(args: Run, guard: Guard) -> Result<u8, Failure> {
         return Err(error.into());
     }
     let (report, attached) = live.finish(facts)?;
-    output::write(&args.common, &report)?;
+    output::write(&args.common.show, &report)?;
     drop(attached);
-    if output::above_limit(&args.common, &report) {
+    if output::above_limit(&args.common.show, &report) {
         return Ok(ABOVE_LIMIT);
     }
     Ok(match end {

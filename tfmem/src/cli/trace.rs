@@ -24,7 +24,10 @@ pub fn trace(args: Trace) -> Result<u8, Failure> {
 }
 
 /// A process that can be traced exists, is no thread, no zombie, no kernel thread and not tfmem itself.
-fn check(pid: u32) -> Result<(), Failure> {
+///
+/// # Errors
+/// Says which of these it is.
+pub fn check(pid: u32) -> Result<(), Failure> {
     if pid == std::process::id() {
         return Err(Failure::usage("tfmem cannot trace itself"));
     }
@@ -56,7 +59,7 @@ async fn follow(args: Trace) -> Result<u8, Failure> {
     let (_messages, receiver) = mpsc::unbounded_channel();
     live.drive(None, receiver, stop).await?;
     let (report, attached) = live.finish(facts)?;
-    output::write(&args.common, &report)?;
+    output::write(&args.common.show, &report)?;
     drop(attached);
-    Ok(if output::above_limit(&args.common, &report) { ABOVE_LIMIT } else { 0 })
+    Ok(if output::above_limit(&args.common.show, &report) { ABOVE_LIMIT } else { 0 })
 }

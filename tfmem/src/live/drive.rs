@@ -11,7 +11,7 @@ use tokio::{
 
 use super::Live;
 use crate::{
-    event::{Body, Event, ExitStatus, Snapshot},
+    event::{Addr, Body, Event, ExitStatus, Snapshot},
     observe::snapshot,
     stream::decode::{Hold, Record, decode},
     target::{clock, info, warden::Message},
@@ -87,6 +87,9 @@ impl Live {
     fn told(&mut self, message: Message, main: Option<u32>) -> Option<Option<ExitStatus>> {
         match message {
             Message::Exiting { pid, at, snapshot } => {
+                if let Some(tracked) = self.tracked.get_mut(&pid) {
+                    tracked.exiting = true;
+                }
                 if let Some(mut snapshot) = snapshot {
                     snapshot.at_exit = true;
                     let body = Body::Snapshot(Arc::new(snapshot));
@@ -186,6 +189,13 @@ impl Live {
         }
     }
 
+    /// Puts probes into what a process maps where that was not done yet, and says which libraries it has.
+    pub(super) fn judge(&mut self, pid: u32, start: Option<Addr>) {
+        for event in self.libraries.judge(&mut self.programs, pid, start) {
+            self.order.push(event);
+        }
+    }
+
     /// What an event asks of us at once.
     fn react(&mut self, event: &Event) {
         if event.pid != self.last_seen && !self.tracked.contains_key(&event.pid) && !ended(event.pid) {
@@ -197,17 +207,22 @@ impl Live {
             Body::Fork { child, .. } => {
                 let seized = self.warden.as_ref().is_some_and(|warden| warden.seize(*child).is_ok());
                 self.follow(*child, seized, false);
+                if self.libraries.announced(event.pid) {
+                    // The child has the parent's libraries, probes and all, and maps nothing anew.
+                    self.judge(*child, None);
+                }
             }
             Body::Exec => {
                 self.libraries.forget(event.pid);
                 self.describe(event.pid, false);
                 self.schedule.at(event.pid, event.at);
+                if self.warden.is_none() {
+                    self.judge(event.pid, None);
+                }
             }
             // Without holding (`trace`), a library that is mapped later gets its probes as soon as we hear of it.
             Body::Map { start, prot, file: true, .. } if self.warden.is_none() && prot & EXEC != 0 => {
-                for event in self.libraries.judge(&mut self.programs, event.pid, Some(*start)) {
-                    self.order.push(event);
-                }
+                self.judge(event.pid, Some(*start));
             }
             Body::Enter { call, .. } if call.wakes() => self.schedule.at(event.pid, event.at),
             Body::Leave { call, .. } if call.wakes() => {
@@ -230,7 +245,8 @@ impl Live {
         }
         let totals = self.schedule.take_totals(now);
         if totals {
-            let pids: Vec<u32> = self.tracked.keys().copied().collect();
+            let living = self.tracked.iter().filter(|(_, tracked)| !tracked.exiting);
+            let pids: Vec<u32> = living.map(|(pid, _)| *pid).collect();
             for pid in pids {
                 self.look(pid, false);
             }

@@ -1,6 +1,6 @@
 //! What the pure stages cannot know: the machine, the clocks, and what the trace itself cost.
 
-use std::fs;
+use std::{collections::BTreeMap, fs};
 
 use nix::sys::resource::{UsageWho, getrusage};
 
@@ -11,13 +11,14 @@ use crate::{
     target::clock,
 };
 
-/// Gathered at the end of a trace.
+/// Gathered at the end of a trace; at its beginning too for a recording, which may have no end.
 pub fn gather(capabilities: Capabilities) -> Facts {
     Facts {
         host: host(),
         capabilities: capabilities.0,
         cost: cost(),
         clock: WallClock { boot_unix_ns: clock::wall_offset_ns() },
+        lost: BTreeMap::new(),
     }
 }
 

@@ -11,6 +11,7 @@ use tfmem_common::config::Annotation;
 
 use crate::{
     attach::{cache::Cache, elf, link::Programs, plan::Plan},
+    catalogue,
     event::{Addr, Body, Event, LibraryInfo},
     stream::decode::Hold,
     target::{
@@ -24,8 +25,10 @@ type FileKey = ((u32, u32), u64);
 
 #[derive(Debug)]
 enum Judgement {
-    /// Nothing of interest, or nothing that can be probed.
+    /// Nothing of interest.
     Nothing,
+    /// By its name a library of TensorFlow's, but nothing in it can be probed: the report must say so.
+    Blind(Arc<LibraryInfo>),
     Probed(Box<Probed>),
 }
 
@@ -89,12 +92,23 @@ impl Libraries {
             let judgement = probe(programs, &self.cache, pid, line);
             self.files.insert(key, judgement);
         }
-        let Some(Judgement::Probed(probed)) = self.files.get(&key) else { return None };
+        let info = match self.files.get(&key) {
+            Some(Judgement::Probed(probed)) => &probed.info,
+            Some(Judgement::Blind(info)) => info,
+            Some(Judgement::Nothing) | None => return None,
+        };
         if !self.announced.insert((pid, key)) {
             return None;
         }
-        set_annotation(programs, pid, line, &probed.plan);
-        Some(Event { at: clock::boot_ns(), pid, tid: pid, body: Body::Library(probed.info.clone()) })
+        if let Some(Judgement::Probed(probed)) = self.files.get(&key) {
+            set_annotation(programs, pid, line, &probed.plan);
+        }
+        Some(Event { at: clock::boot_ns(), pid, tid: pid, body: Body::Library(info.clone()) })
+    }
+
+    /// Has the process a library with probes?
+    pub fn announced(&self, pid: u32) -> bool {
+        self.announced.iter().any(|&(of, _)| of == pid)
     }
 
     /// The process ended or became another program.
@@ -115,19 +129,19 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
     let path = line.map_file(pid);
     match elf::interesting(&path) {
         Ok(true) => {}
-        Ok(false) => return Judgement::Nothing,
+        Ok(false) => return nothing_in(line),
         Err(error) => {
             log::debug!("{}: {error}", line.name);
-            return Judgement::Nothing;
+            return nothing_in(line);
         }
     }
     let begun = Instant::now();
     let plan = match cache.resolve(&path) {
-        Ok(plan) if plan.points.is_empty() => return Judgement::Nothing,
+        Ok(plan) if plan.points.is_empty() => return nothing_in(line),
         Ok(plan) => plan,
         Err(error) => {
             log::warn!("{}: no probes: {error}", line.name);
-            return Judgement::Nothing;
+            return nothing_in(line);
         }
     };
     let resolved = begun.elapsed();
@@ -145,15 +159,49 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
         log::warn!("{}: {reason}", line.name);
     }
     let missing = plan.missing.iter().map(|missing| missing.entry.clone());
+    let missing: Vec<String> = missing.chain(refused.iter().map(|(symbol, _)| symbol.clone())).collect();
     let info = LibraryInfo {
         framework: plan.library.framework.clone(),
         version: plan.library.version.clone(),
         path: line.name.clone(),
         build_id: plan.library.build_id.clone(),
         probes: (plan.points.len() - refused.len()) as u32,
-        missing: missing.chain(refused.into_iter().map(|(symbol, _)| symbol)).collect(),
+        blind: blind(&line.name, |name| plan.points.iter().any(|point| point.entry == name)),
+        missing,
     };
+    warn_blind(&info);
     Judgement::Probed(Box::new(Probed { plan, info: Arc::new(info) }))
+}
+
+/// A file without anything to probe: of no interest, unless its name says that it should have something.
+fn nothing_in(line: &Line) -> Judgement {
+    let blind = blind(&line.name, |_| false);
+    if blind.is_empty() {
+        return Judgement::Nothing;
+    }
+    let info = LibraryInfo {
+        framework: catalogue::FRAMEWORK.to_owned(),
+        version: None,
+        path: line.name.clone(),
+        build_id: None,
+        probes: 0,
+        missing: blind.clone(),
+        blind,
+    };
+    warn_blind(&info);
+    Judgement::Blind(Arc::new(info))
+}
+
+/// What a library of this name must have and has not.
+fn blind(name: &str, found: impl Fn(&str) -> bool) -> Vec<String> {
+    let essentials = catalogue::family_by_name(name).into_iter().flat_map(catalogue::essentials);
+    essentials.filter(|entry| !found(entry)).map(str::to_owned).collect()
+}
+
+fn warn_blind(info: &LibraryInfo) {
+    if !info.blind.is_empty() {
+        log::warn!("{}: no symbol for {}: the report is blind to what they tell", info.path, info.blind.join(", "));
+    }
 }
 
 /// Tells the BPF programs where this process's copy of the library keeps the op annotation.

@@ -9,17 +9,28 @@ mod libraries;
 mod schedule;
 pub mod sink;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
-use aya::maps::{MapData, RingBuf};
 use tfmem_common::config::{PROCESS_HOLD, Process};
 
 use self::{libraries::Libraries, schedule::Schedule, sink::Sink};
 use crate::{
-    attach::{kernel, link::Programs},
+    attach::{
+        kernel,
+        link::{Lease, Programs, Ring},
+    },
+    doctor,
     event::{Body, Event, ExitStatus, ProcessInfo},
+    recording::{format::Head, recorder::Recorder},
     report::model::Report,
+    retention,
     stream::{losses::Losses, order::Order},
     target::{clock, guard::Guard, info, warden::Warden},
 };
@@ -37,7 +48,7 @@ pub struct Options {
 pub struct Live {
     options: Options,
     programs: Programs,
-    ring: RingBuf<MapData>,
+    ring: Ring,
     order: Order,
     losses: Losses,
     libraries: Libraries,
@@ -45,6 +56,7 @@ pub struct Live {
     sink: Sink,
     warden: Option<Warden>,
     guard: Option<Guard>,
+    lease: Option<Lease>,
     /// Records that could not be decoded (a bug or a damaged buffer), counted.
     undecodable: u64,
     tracked: BTreeMap<u32, Tracked>,
@@ -60,6 +72,8 @@ struct Tracked {
     seized: bool,
     /// Its main thread has ended.
     leader_gone: bool,
+    /// It was seen at its very end: nothing that is read later says more.
+    exiting: bool,
 }
 
 /// Probes that are still in. They fire for nobody any more once the traced processes are forgotten.
@@ -78,15 +92,12 @@ impl Live {
     /// When the kernel refuses the programs.
     pub fn new(options: Options, sink: Sink, guard: Option<Guard>) -> Result<(Self, Capabilities)> {
         let (layout, reasons) = kernel::layout();
-        let mut capabilities = BTreeMap::new();
-        let found = if reasons.is_empty() { "yes".to_owned() } else { reasons.join("; ") };
-        capabilities.insert("kernel_layout".to_owned(), found);
+        let capabilities = doctor::capabilities(&reasons);
         let (mut programs, ring) = Programs::load(crate::attach::link::Options {
             buffer_bytes: options.buffer_bytes,
             layout,
             debug: options.debug_bpf,
         })?;
-        capabilities.insert("mm".to_owned(), "tracepoint".to_owned());
         if options.debug_bpf {
             programs.log().context("read the BPF programs' log")?;
         }
@@ -101,6 +112,7 @@ impl Live {
             sink,
             warden: None,
             guard,
+            lease: None,
             undecodable: 0,
             tracked: BTreeMap::new(),
             deadline: None,
@@ -109,12 +121,23 @@ impl Live {
         Ok((live, Capabilities(capabilities)))
     }
 
+    /// Everything that the trace yields is recorded too. To be called before it begins.
+    ///
+    /// # Errors
+    /// When the beginning of the recording cannot be written.
+    pub fn record(&mut self, output: File, options: retention::Options, capabilities: &Capabilities) -> Result<()> {
+        let head = Head::new(options, &facts::gather(capabilities.clone()));
+        self.sink.record(Recorder::start(output, &head).context("begin the recording")?);
+        Ok(())
+    }
+
     /// Traces a process that does not run yet: held at every new library until its probes are in.
     ///
     /// # Errors
     /// When the kernel's table of processes cannot take it, or it cannot be followed.
     pub fn begin_child(&mut self, pid: u32, warden: Warden) -> Result<()> {
         self.emit(0, Body::TraceStart);
+        self.lease = Some(self.programs.lease()?);
         self.programs.track(pid, Process { flags: PROCESS_HOLD, ..Process::default() })?;
         warden.seize(pid).with_context(|| format!("follow process {pid}"))?;
         self.warden = Some(warden);
@@ -128,19 +151,19 @@ impl Live {
     /// When the process is gone or the kernel's table of processes cannot take it.
     pub fn begin_running(&mut self, pids: &[u32]) -> Result<()> {
         self.emit(0, Body::TraceStart);
-        for &pid in pids {
+        let children = pids.iter().flat_map(|&pid| info::descendants(pid));
+        let all: BTreeSet<u32> = pids.iter().copied().chain(children).collect();
+        for pid in all {
             self.programs.track(pid, Process::default())?;
             self.follow(pid, false, true);
             self.look(pid, true);
-            for event in self.libraries.judge(&mut self.programs, pid, None) {
-                self.order.push(event);
-            }
+            self.judge(pid, None);
         }
         Ok(())
     }
 
     fn follow(&mut self, pid: u32, seized: bool, attached: bool) {
-        self.tracked.insert(pid, Tracked { seized, leader_gone: false });
+        self.tracked.insert(pid, Tracked { seized, ..Tracked::default() });
         if let Some(guard) = &self.guard {
             guard.add(pid);
         }
@@ -173,10 +196,15 @@ impl Live {
     /// # Errors
     /// When the ledger's thread died.
     pub fn finish(self, capabilities: Capabilities) -> Result<(Report, Attached)> {
-        let Self { sink, programs, warden, .. } = self;
+        let Self { sink, programs, warden, lease, .. } = self;
         // Followed processes are let go first.
-        drop(warden);
-        let report = sink.finish()?.finish(facts::gather(capabilities));
+        drop((warden, lease));
+        let (analysis, recorder) = sink.finish()?;
+        let mut facts = facts::gather(capabilities);
+        if let Some(recorder) = recorder {
+            recorder.finish(&mut facts);
+        }
+        let report = analysis.finish(facts);
         Ok((report, Attached { _programs: programs }))
     }
 

@@ -46,14 +46,14 @@ pub struct ReportOptions {
     pub min_bytes: u64,
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     pub kernel: String,
     pub boot_id: String,
     pub hostname: String,
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     pub cpu_ms: u64,
     pub peak_rss_bytes: u64,
@@ -104,6 +104,10 @@ pub struct Framework {
     pub version: Option<String>,
     pub library: String,
     pub build_id: Option<String>,
+    /// Probes in this file.
+    pub probes: u64,
+    /// Calls that this kind of library must have and this file has no symbol for: what they would tell is not seen.
+    pub blind: Vec<String>,
 }
 
 /// The last state seen (for a process that ended: its state at the end).

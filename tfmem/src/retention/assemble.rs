@@ -42,7 +42,7 @@ pub(super) fn report(analysis: &Analysis, facts: Facts) -> Report {
         ended_at: clock.rfc3339(analysis.last),
         processes,
         stacks: BTreeMap::new(),
-        losses: losses(analysis),
+        losses: losses(analysis, facts.lost),
         coverage: coverage(analysis),
         events: analysis.ledger.events(),
         cost: facts.cost,
@@ -50,7 +50,7 @@ pub(super) fn report(analysis: &Analysis, facts: Facts) -> Report {
 }
 
 /// Kinds that are always listed come first; the sources' own counts and what did not add up are beside them.
-fn losses(analysis: &Analysis) -> BTreeMap<String, u64> {
+fn losses(analysis: &Analysis, lost: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let mut out: BTreeMap<String, u64> =
         ["events_dropped", "stacks_truncated", "frames_unresolved", "allocations_unpaired"]
             .into_iter()
@@ -67,6 +67,7 @@ fn losses(analysis: &Analysis) -> BTreeMap<String, u64> {
         let a = &process.anomalies;
         add("frees_unpaired", a.unpaired_frees);
         add("frees_from_before_attach", a.expected_frees);
+        add("frees_of_inherited_memory", a.inherited_frees);
         add("chunks_orphaned", a.orphaned_chunks);
         add("allocations_reused_alive", a.reused_alive);
         add("calls_unpaired", a.unpaired_calls);
@@ -79,6 +80,9 @@ fn losses(analysis: &Analysis) -> BTreeMap<String, u64> {
     add("events_late", analysis.ledger.late_events());
     for watch in &analysis.watches {
         add("boundaries_omitted", watch.omitted);
+    }
+    for (kind, count) in lost {
+        add(&kind, count);
     }
     out
 }
@@ -267,6 +271,8 @@ fn framework(l: &LibraryInfo) -> Framework {
         version: l.version.clone(),
         library: l.path.clone(),
         build_id: l.build_id.clone(),
+        probes: u64::from(l.probes),
+        blind: l.blind.clone(),
     }
 }
 

@@ -59,6 +59,8 @@ pub struct Facts {
     pub capabilities: BTreeMap<String, String>,
     pub cost: Option<Cost>,
     pub clock: WallClock,
+    /// Losses that no event tells of, by kind: what did not get into a recording, or out of one.
+    pub lost: BTreeMap<String, u64>,
 }
 
 /// The stage: fed with events in order of time, it keeps the ledger and judges each boundary when it is due.
@@ -84,6 +86,11 @@ impl Analysis {
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self { options, ..Self::default() }
+    }
+
+    #[must_use]
+    pub const fn options(&self) -> Options {
+        self.options
     }
 
     /// The ledger as it is now, for live views.

@@ -130,7 +130,8 @@ pub(super) struct Record {
 impl Record {
     /// Fills in what an observation says of resident bytes.
     pub fn see(&mut self, look: &Look) {
-        self.awaits_look = false;
+        // Totals alone tell the RSS; a look at the pages may still come and tell the rest.
+        self.awaits_look = look.snapshot.resident.is_none();
         self.after_side.see(look);
         if matches!(self.subject, Subject::Process) {
             self.before = self.after_side;

@@ -170,6 +170,7 @@ fn library(version: &str) -> Body {
         build_id: None,
         probes: 12,
         missing: Vec::new(),
+        blind: Vec::new(),
     }))
 }
 

@@ -247,7 +247,10 @@ impl Watch {
             record.see(&look);
         }
         self.timeline.look(look.at, look.rss, look.bands, in_use(process));
-        self.look = Some(look);
+        // What was seen at the very end says more than totals that were read between it and the end.
+        if !self.look.as_ref().is_some_and(|l| l.snapshot.at_exit) {
+            self.look = Some(look);
+        }
     }
 
     /// A look at the very end of the process that came in after its end did.

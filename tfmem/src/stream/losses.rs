@@ -27,6 +27,7 @@ const NAMES: &[(u32, &str)] = &[
     (counters::STALE_ENTRY, "entries_without_return"),
     (counters::PROCESSES_FULL, "processes_not_traced"),
     (counters::HOLD_FAILED, "holds_failed"),
+    (counters::HOLD_LAPSED, "holds_lapsed"),
     (counters::NAME_TRUNCATED, "names_truncated"),
     (counters::CHUNK_UNREADABLE, "chunks_unreadable"),
 ];

@@ -89,14 +89,28 @@ fn watch(pipe: &OwnedFd) {
             _ => break,
         }
     }
-    // The kernel detaches a dead tracer's children a moment after its pipe closes: look more than once.
-    for _ in 0..10 {
-        for &pid in &pids {
-            if matches!(info::state(pid as u32), Some('T' | 't')) {
-                let _ = kill(Pid::from_raw(pid as i32), Signal::SIGCONT);
-            }
+    for _ in 0..SWEEPS {
+        sweep(&mut pids);
+        std::thread::sleep(BETWEEN_SWEEPS);
+    }
+}
+
+/// The kernel takes seconds to close a dead tracer's probes, and they may hold processes until tfmem's lease on that
+/// has run out (2 s).
+const SWEEPS: u32 = 60;
+const BETWEEN_SWEEPS: Duration = Duration::from_millis(50);
+
+/// Lets go what stands still: the processes known, and their descendants made since.
+fn sweep(pids: &mut BTreeSet<i64>) {
+    let Ok(all) = std::fs::read_dir("/proc") else { return };
+    for pid in all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok()) {
+        let Some((ppid, state)) = info::parent_and_state(pid) else { continue };
+        if pids.contains(&i64::from(ppid)) {
+            pids.insert(i64::from(pid));
         }
-        std::thread::sleep(Duration::from_millis(50));
+        if pids.contains(&i64::from(pid)) && matches!(state, 'T' | 't') {
+            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGCONT);
+        }
     }
 }
 

@@ -24,8 +24,36 @@ pub fn read(pid: u32, attached: bool) -> io::Result<ProcessInfo> {
 /// State letter of `/proc/PID/stat`; `None` when the process is gone.
 #[must_use]
 pub fn state(pid: u32) -> Option<char> {
+    parent_and_state(pid).map(|(_, state)| state)
+}
+
+/// The parent and the state letter.
+#[must_use]
+pub fn parent_and_state(pid: u32) -> Option<(u32, char)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?.chars().next()?;
+    Some((fields.next()?.parse().ok()?, state))
+}
+
+/// Living descendants of a process, parents before children.
+#[must_use]
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        next += 1;
+        let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            // Needs CONFIG_PROC_CHILDREN, which every distribution sets.
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            let children = children.split_whitespace().filter_map(|child| child.parse::<u32>().ok());
+            let new: Vec<u32> = children.filter(|child| !found.contains(child)).collect();
+            found.extend(new);
+        }
+    }
+    found.remove(0);
+    found
 }
 
 /// Name, parent, start (clock ticks since boot). The name may hold anything, parentheses too: it ends at the last one.

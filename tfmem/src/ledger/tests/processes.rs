@@ -17,6 +17,7 @@ fn a_process_is_what_it_says() {
         build_id: None,
         probes,
         missing: Vec::new(),
+        blind: Vec::new(),
     };
     t.push(Body::Library(Arc::new(library(3))));
     t.push(Body::Library(Arc::new(library(5))));

@@ -1,6 +1,6 @@
 //! What a person reads: one screen, verdicts first.
 
-mod page;
+pub(crate) mod page;
 mod table;
 mod verdicts;
 
@@ -56,6 +56,26 @@ pub fn render(report: &Report, style: Style) -> String {
     page.finish()
 }
 
+/// Says what this report cannot see; `true`: there is something.
+fn blind(page: &mut Page, process: &Process) -> bool {
+    let mut any = false;
+    for library in process.frameworks.iter().filter(|f| !f.blind.is_empty()) {
+        if !any {
+            page.blank();
+        }
+        any = true;
+        let name = library.library.rsplit('/').next().unwrap_or_default();
+        let text = format!(
+            "{} has no symbol for {} (a stripped build, or one that is not known): what they would tell is not in \
+             this report.",
+            plain(name, 60),
+            library.blind.join(", ")
+        );
+        page.paragraph("BLIND", Tone::Bad, &text);
+    }
+    any
+}
+
 /// What is blamed decides the order; the bytes of reserves break ties.
 fn weight(process: &Process) -> (u64, u64) {
     process.verdicts.iter().fold((0, 0), |(blamed, all), v| {
@@ -65,9 +85,10 @@ fn weight(process: &Process) -> (u64, u64) {
 }
 
 fn one(page: &mut Page, process: &Process, options: &ReportOptions) {
-    page.line(&headline(process), Tone::Bold);
+    page.headline(&headline(process));
     verdicts::render(page, process, options.min_bytes);
-    if process.verdicts.is_empty() {
+    let blind = blind(page, process);
+    if process.verdicts.is_empty() && !blind {
         page.blank();
         let nothing = if in_use(process) { "nothing outlived its boundary" } else { "nothing is held" };
         page.paragraph("OK", Tone::Good, nothing);
@@ -147,7 +168,10 @@ fn in_use(process: &Process) -> bool {
 pub fn name(process: &Process) -> String {
     let base = |text: &str| plain(text.rsplit('/').next().unwrap_or(text), 40);
     let mut words = process.cmdline.iter();
-    let Some(program) = words.next().map(|p| base(p)) else { return plain(&process.comm, 40) };
+    let Some(program) = words.next().map(|p| base(p)) else {
+        let comm = plain(&process.comm, 40);
+        return if comm.is_empty() { "a short-lived process".to_owned() } else { comm };
+    };
     if !program.starts_with("python") {
         return program;
     }

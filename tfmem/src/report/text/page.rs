@@ -72,6 +72,14 @@ impl Page {
         self.out.push('\n');
     }
 
+    /// A line that is never cut: it wraps.
+    pub fn headline(&mut self, text: &str) {
+        for line in wrapped(&self.safe(text), WIDTH) {
+            self.paint(&line, Tone::Bold);
+            self.out.push('\n');
+        }
+    }
+
     /// A paragraph: `label` in its column, the text wrapped beside it.
     pub fn paragraph(&mut self, label: &str, tone: Tone, text: &str) {
         const INDENT: usize = 2;
@@ -89,12 +97,36 @@ impl Page {
         }
     }
 
+    /// Cells of a fixed width (text, width, tone) and a text that is wrapped in the columns behind them.
+    pub fn beside(&mut self, cells: &[(&str, usize, Tone)], text: &str) {
+        const INDENT: usize = 2;
+        let column = INDENT + cells.iter().map(|(_, width, _)| width).sum::<usize>();
+        for (i, line) in wrapped(&self.safe(text), WIDTH.saturating_sub(column)).iter().enumerate() {
+            if i > 0 {
+                self.out.push_str(&" ".repeat(column));
+            } else {
+                self.out.push_str(&" ".repeat(INDENT));
+                for &(cell, width, tone) in cells {
+                    let cell = plain(&self.safe(cell), width.saturating_sub(1));
+                    self.paint(&cell, tone);
+                    self.out.push_str(&" ".repeat(width.saturating_sub(cell.chars().count())));
+                }
+            }
+            self.out.push_str(line);
+            self.out.push('\n');
+        }
+    }
+
     /// A paragraph that hangs on an arrow under the text column.
     pub fn advice(&mut self, text: &str) {
-        const COLUMN: usize = 14;
+        self.advice_at(14, text);
+    }
+
+    /// The same in another column.
+    pub fn advice_at(&mut self, column: usize, text: &str) {
         let arrow = if self.style.ascii { "->" } else { "→ " };
-        for (i, line) in wrapped(&self.safe(text), WIDTH - COLUMN - 3).iter().enumerate() {
-            self.out.push_str(&" ".repeat(COLUMN));
+        for (i, line) in wrapped(&self.safe(text), WIDTH.saturating_sub(column + 3)).iter().enumerate() {
+            self.out.push_str(&" ".repeat(column));
             self.out.push_str(if i == 0 { arrow } else { "  " });
             if self.style.ascii {
                 self.out.push(' ');
