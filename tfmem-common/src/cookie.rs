@@ -8,6 +8,8 @@
 //! bits 40..56   offset of the text in what the argument points to
 //! ```
 //!
+//! The probe on the short form of `AddTraceMe` has a cookie of its own, see [`PoolLayout`].
+//!
 //! Minimum kernel: 5.15 (`bpf_get_attach_cookie` in uprobe programs).
 
 /// How a text argument is laid out in the traced process.
@@ -61,6 +63,32 @@ impl Cookie {
     }
 }
 
+/// Where a pool (`BFCAllocator`) keeps its regions and its chunks: offsets of the two vectors, read from the library's
+/// code by the loader.
+///
+/// ```text
+/// bits  0..32   `region_manager_.regions_`
+/// bits 32..64   `chunks_`
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolLayout {
+    pub regions: u32,
+    pub chunks: u32,
+}
+
+impl PoolLayout {
+    #[must_use]
+    pub const fn pack(self) -> u64 {
+        self.regions as u64 | (self.chunks as u64) << 32
+    }
+
+    #[inline(always)]
+    #[must_use]
+    pub const fn unpack(raw: u64) -> Self {
+        Self { regions: raw as u32, chunks: (raw >> 32) as u32 }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,5 +101,11 @@ mod tests {
                 assert_eq!(Cookie::unpack(cookie.pack()), cookie);
             }
         }
+    }
+
+    #[test]
+    fn a_pool_layout_survives() {
+        let layout = PoolLayout { regions: 0x570, chunks: 0x588 };
+        assert_eq!(PoolLayout::unpack(layout.pack()), layout);
     }
 }

@@ -55,7 +55,16 @@ pub const MEMORY_TRACEPOINTS: &[Tracepoint] = &[
     ("enter_madvise", "syscalls", "sys_enter_madvise"),
     ("exit_madvise", "syscalls", "sys_exit_madvise"),
 ];
-const UPROBES: &[&str] = &["chunk", "aligned_malloc", "aligned_malloc_ret", "aligned_free", "call_enter", "call_leave"];
+const UPROBES: &[&str] = &[
+    "chunk",
+    "chunk_short",
+    "chunk_given_back",
+    "aligned_malloc",
+    "aligned_malloc_ret",
+    "aligned_free",
+    "call_enter",
+    "call_leave",
+];
 
 #[derive(Clone, Copy, Debug)]
 pub struct Options {

@@ -171,6 +171,9 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
     for (symbol, error) in &refused {
         log::warn!("{}: no probe on {symbol}: {error}", line.name);
     }
+    if let Some(reason) = plan.chunks_unseen() {
+        log::warn!("{}: {reason}", line.name);
+    }
     let missing = plan.missing.iter().map(|missing| missing.entry.clone());
     let missing: Vec<String> = missing.chain(refused.iter().map(|(symbol, _)| symbol.clone())).collect();
     let info = LibraryInfo {
