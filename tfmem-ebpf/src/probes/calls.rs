@@ -45,7 +45,7 @@ fn try_call_enter(ctx: &ProbeContext) -> Option<()> {
         Text::CStr(n) => send_text(&current, at, cookie, args, pick(&args, n), TEXT_BYTES as u64),
         Text::StdString(n) => send_string(&current, at, cookie, args, pick(&args, n)),
         Text::StdStringAt(n, offset) => {
-            send_string(&current, at, cookie, args, pick(&args, n).wrapping_add(offset as u64));
+            send_string(&current, at, cookie, args, pick(&args, n).wrapping_add(u64::from(offset)));
         }
     }
     Some(())

@@ -20,9 +20,16 @@ use crate::{
     target::guard::Guard,
 };
 
+/// The kernel's buffer: a page at least, and less than the machine has.
+const BUFFER: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
+
 /// # Errors
 /// When the kernel refuses the programs.
 pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabilities), Failure> {
+    let buffer = options.buffer.as_u64();
+    if !BUFFER.contains(&buffer) {
+        return Err(Failure::usage(format!("--buffer {}: from 64 KiB to 1 GiB", options.buffer)));
+    }
     let judged =
         retention::Options { grace_ns: options.grace.as_nanos() as u64, min_bytes: options.min_bytes.as_u64() };
     let analysis = retention::Analysis::new(judged);
@@ -35,7 +42,7 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
     let sink = Sink::start(analysis)?;
     let live = live::Options {
         grace: options.grace,
-        buffer_bytes: u32::try_from(options.buffer.as_u64()).unwrap_or(1 << 31),
+        buffer_bytes: buffer as u32,
         debug_bpf: options.debug_bpf,
         cache: None,
         symbols: options.boundary.clone(),
@@ -89,6 +96,12 @@ fn print(options: &Show, report: &Report, terminal: bool, mut out: impl Write) -
     out.flush()
 }
 
+/// A gate that cannot see must not open: a blind report counts as one above the limit.
 pub fn above_limit(options: &Show, report: &Report) -> bool {
-    options.fail_above.is_some_and(|limit| report::fail_above(report, limit.as_u64()))
+    let Some(limit) = options.fail_above else { return false };
+    if report::blind(report) {
+        log::warn!("--fail-above: the report is blind (see BLIND), so that the limit cannot be vouched for");
+        return true;
+    }
+    report::fail_above(report, limit.as_u64())
 }

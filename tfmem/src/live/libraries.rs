@@ -182,7 +182,11 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
         path: line.name.clone(),
         build_id: plan.library.build_id.clone(),
         probes: (plan.points.len() - refused.len()) as u32,
-        blind: blind(&line.name, |name| plan.points.iter().any(|point| point.entry == name)),
+        blind: blind(&line.name, |name| {
+            // All of its probes went in: half of a pair tells nothing.
+            let mut points = plan.points.iter().filter(|point| point.entry == name).peekable();
+            points.peek().is_some() && points.all(|point| refused.iter().all(|(symbol, _)| *symbol != point.symbol))
+        }),
         missing,
     };
     warn_blind(&info);
@@ -215,7 +219,8 @@ fn nothing_in(line: &Line, path: &Path) -> Judgement {
 /// What a library of this name must have and has not.
 fn blind(name: &str, found: impl Fn(&str) -> bool) -> Vec<String> {
     let essentials = catalogue::family_by_name(name).into_iter().flat_map(catalogue::essentials);
-    essentials.filter(|entry| !found(entry)).map(str::to_owned).collect()
+    let served = |entry: &str| found(entry) || catalogue::instead_of(entry).is_some_and(&found);
+    essentials.filter(|entry| !served(entry)).map(str::to_owned).collect()
 }
 
 fn warn_blind(info: &LibraryInfo) {

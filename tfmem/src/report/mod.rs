@@ -10,6 +10,12 @@ pub mod units;
 
 use model::{Cause, Report};
 
+/// Whether there is something that this report could not see: a limit that is kept then says nothing.
+#[must_use]
+pub fn blind(report: &Report) -> bool {
+    report.processes.iter().flat_map(|p| &p.frameworks).any(|f| !f.blind.is_empty())
+}
+
 /// Whether what the trace blames exceeds `limit` bytes. Memory that an allocator keeps for its next user is not
 /// counted.
 #[must_use]
