@@ -71,6 +71,13 @@ fn calls() -> impl Strategy<Value = Body> {
         }),
         (call(), word()).prop_map(|(call, ret)| Body::Leave { call, ret }),
         (word(), text()).prop_map(|(op, name)| Body::OpName { op, name: name.into() }),
+        users(),
+    ]
+}
+
+/// Boxed: the union of all strategies would else be too much for a test's stack.
+fn users() -> BoxedStrategy<Body> {
+    prop_oneof![
         text().prop_map(|label| Body::Mark { label: label.into() }),
         (any::<u16>(), text(), any::<bool>()).prop_map(|(number, name, entry_only)| Body::UserSymbol {
             number,
@@ -80,9 +87,10 @@ fn calls() -> impl Strategy<Value = Body> {
         any::<u16>().prop_map(|number| Body::UserEnter { number }),
         any::<u16>().prop_map(|number| Body::UserLeave { number }),
     ]
+    .boxed()
 }
 
-fn processes() -> impl Strategy<Value = Body> {
+fn processes() -> BoxedStrategy<Body> {
     let status = prop_oneof![any::<i32>().prop_map(ExitStatus::Code), any::<i32>().prop_map(ExitStatus::Signal)];
     prop_oneof![
         (any::<u32>(), any::<bool>()).prop_map(|(child, shares_memory)| Body::Fork { child, shares_memory }),
@@ -123,6 +131,7 @@ fn processes() -> impl Strategy<Value = Body> {
             }
         ),
     ]
+    .boxed()
 }
 
 fn snapshot() -> impl Strategy<Value = Body> {
