@@ -30,6 +30,8 @@ pub enum Variant {
     Early,
     /// Without the names that probes need
     Stripped,
+    /// As in TensorFlow 2.18.1: the function that reports chunks is there, but its callers hold its body
+    Inlined,
 }
 
 impl Variant {
@@ -38,6 +40,7 @@ impl Variant {
             Self::Plain => "plain",
             Self::Early => "early",
             Self::Stripped => "stripped",
+            Self::Inlined => "inlined",
         }
     }
 }
@@ -116,7 +119,7 @@ impl Truth {
 
 fn compile() -> Result<Fixtures> {
     let folder = machine::target_dir()?.join("tfmem-fixtures");
-    for variant in [Variant::Plain, Variant::Early, Variant::Stripped] {
+    for variant in [Variant::Plain, Variant::Early, Variant::Stripped, Variant::Inlined] {
         compile_libraries(&folder.join(variant.folder()), variant)?;
     }
     let early = folder.join(Variant::Early.folder());
@@ -154,9 +157,12 @@ fn compile_libraries(folder: &Path, variant: Variant) -> Result<()> {
         // `strip` alone would leave the names of the dynamic symbol table.
         options.extend(["-DHIDE_NAMES", "-s"]);
     }
+    if variant == Variant::Inlined {
+        options.push("-DINLINED");
+    }
     let framework: &[&str] = match variant {
         Variant::Early => &["framework.c", "ctor_lib.c"],
-        Variant::Plain | Variant::Stripped => &["framework.c"],
+        Variant::Plain | Variant::Stripped | Variant::Inlined => &["framework.c"],
     };
     for (sources, name) in [(framework, FRAMEWORK), (&["cc.c"], CC)] {
         let soname = format!("-Wl,-soname,{name}");

@@ -23,5 +23,7 @@ pub const HOLD_FAILED: u32 = 22;
 pub const NAME_TRUNCATED: u32 = 23;
 /// A process was not held because the loader has not been heard of for a while (it hangs, or is dead).
 pub const HOLD_LAPSED: u32 = 24;
+/// A chunk was taken from a pool whose own record of it could not be read.
+pub const CHUNK_UNREADABLE: u32 = 25;
 /// How many slots there are.
 pub const SLOTS: u32 = 32;

@@ -58,7 +58,8 @@ pub struct Origin {
     pub _pad: u32,
 }
 
-/// A chunk taken from a BFC pool or given back to it (`tsl::BFCAllocator::AddTraceMe`).
+/// A chunk taken from a BFC pool or given back to it (`tsl::BFCAllocator::AddTraceMe`; where that is inlined, its
+/// callers). The sizes of one that is given back may be 0: not known.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Chunk {

@@ -113,7 +113,14 @@ fn view_layout_and_disagreement() {
 #[test]
 fn a_static_program_and_hidden_functions_are_found_in_the_full_table() {
     let dir = tempfile::tempdir().unwrap();
-    let text = source(FRAMEWORK, &format!("{}void _start(void) {{ for (;;); }}\n", catalogue_support::DESTRUCTORS));
+    let text = source(
+        FRAMEWORK,
+        &format!(
+            "{}{}void _start(void) {{ for (;;); }}\n",
+            catalogue_support::DESTRUCTORS,
+            catalogue_support::pool(&catalogue_support::POOL, false)
+        ),
+    );
     let Some(path) = compile(dir.path(), "static", &text, &["-static", "-nostdlib", "-fno-pic", "-no-pie"]) else {
         return;
     };

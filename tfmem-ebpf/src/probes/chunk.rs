@@ -1,18 +1,43 @@
-//! BFC pools: `tsl::BFCAllocator::AddTraceMe(this, string_view name, const void* chunk, i64 requested, i64 allocated)`
-//! is called once for each chunk taken and once for each given back, under the pool's lock.
+//! Chunks of BFC pools, taken and given back, each reported once. Which functions report them in a library, the loader
+//! reads from its code (`attach::plan::chunks`); all run in the thread that takes or gives back.
+//!
+//! * `chunk`: `tsl::BFCAllocator::AddTraceMe(this, string_view name, const void* chunk, i64 requested, i64 allocated)`,
+//!   under the pool's lock. In most versions it reports both directions.
+//! * `chunk_short`: `AddTraceMe(this, name, chunk)`, under the pool's lock, where it does not call the form above.
+//! * `chunk_given_back`: `DeallocateRawInternal(this, chunk)`, before it takes the lock: whoever gets the chunk next
+//!   does so later. It is called once for each `DeallocateRaw`, also with no chunk at all.
 
-use aya_ebpf::{macros::uprobe, programs::ProbeContext};
-use tfmem_common::wire::{Chunk, Origin, kind};
+use aya_ebpf::{
+    EbpfContext as _,
+    helpers::{bpf_probe_read_user, generated::bpf_get_attach_cookie},
+    macros::uprobe,
+    programs::ProbeContext,
+};
+use tfmem_common::{
+    cookie::PoolLayout,
+    counters,
+    wire::{Chunk, Origin, kind},
+};
 
 use crate::{
-    emit::{Wake, header, send},
-    gate::{current, now},
+    emit::{Wake, count, header, send},
+    gate::{Current, current, now},
     origin,
 };
 
 /// `strlen("MemoryAllocation")` and `strlen("MemoryDeallocation")`: the name's length says which one it is.
 const TAKEN: u64 = 16;
 const GIVEN_BACK: u64 = 18;
+
+/// `sizeof(BFCAllocator::AllocationRegion)`: pointer, size, end, handles (a vector), …
+const REGION_SIZE: u64 = 48;
+const REGION_END: u64 = 16;
+/// `sizeof(BFCAllocator::Chunk)`: size, requested size, allocation number, pointer, …
+const CHUNK_SIZE: u64 = 64;
+/// `BFCAllocator::kMinAllocationBits`: a region has one handle for each 256 bytes.
+const HANDLE_BITS: u64 = 8;
+/// 2^16 regions are more than a pool can have (each is 1 MiB at least).
+const SEARCH_STEPS: u32 = 16;
 
 #[uprobe]
 pub fn chunk(ctx: ProbeContext) -> u32 {
@@ -24,22 +49,110 @@ pub fn chunk(ctx: ProbeContext) -> u32 {
 fn try_chunk(ctx: &ProbeContext) -> Option<()> {
     let current = current()?;
     let taken = match ctx.arg::<u64>(1)? {
-        TAKEN => 1,
-        GIVEN_BACK => 0,
+        TAKEN => true,
+        GIVEN_BACK => false,
         _ => return None,
     };
+    report(&current, ctx.arg(0)?, ctx.arg(3)?, taken, (ctx.arg(4)?, ctx.arg(5)?));
+    Some(())
+}
+
+#[uprobe]
+pub fn chunk_short(ctx: ProbeContext) -> u32 {
+    try_chunk_short(&ctx);
+    0
+}
+
+#[inline(always)]
+fn try_chunk_short(ctx: &ProbeContext) -> Option<()> {
+    let current = current()?;
+    let (pool, chunk): (u64, u64) = (ctx.arg(0)?, ctx.arg(3)?);
+    match ctx.arg::<u64>(1)? {
+        TAKEN => {
+            // SAFETY: the context is the one the kernel passed.
+            let layout = PoolLayout::unpack(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+            match sizes(pool, chunk, layout) {
+                Some(sizes) => report(&current, pool, chunk, true, sizes),
+                // A chunk of unknown size would make every total wrong: it is a loss, and counted as one.
+                None => count(counters::CHUNK_UNREADABLE),
+            }
+        }
+        GIVEN_BACK => report(&current, pool, chunk, false, (0, 0)),
+        _ => {}
+    }
+    Some(())
+}
+
+#[uprobe]
+pub fn chunk_given_back(ctx: ProbeContext) -> u32 {
+    try_chunk_given_back(&ctx);
+    0
+}
+
+#[inline(always)]
+fn try_chunk_given_back(ctx: &ProbeContext) -> Option<()> {
+    let current = current()?;
+    let chunk: u64 = ctx.arg(1)?;
+    if chunk != 0 {
+        report(&current, ctx.arg(0)?, chunk, false, (0, 0));
+    }
+    Some(())
+}
+
+#[inline(always)]
+fn report(current: &Current, pool: u64, chunk: u64, taken: bool, (requested, allocated): (u64, u64)) {
     let at = now();
-    let origin = if taken == 1 { origin::read(&current, at) } else { Origin::default() };
     let record = Chunk {
-        header: header(kind::CHUNK, at, &current),
-        pool: ctx.arg(0)?,
-        chunk: ctx.arg(3)?,
-        requested: ctx.arg(4)?,
-        allocated: ctx.arg(5)?,
-        origin,
-        taken,
+        header: header(kind::CHUNK, at, current),
+        pool,
+        chunk,
+        requested,
+        allocated,
+        origin: if taken { origin::read(current, at) } else { Origin::default() },
+        taken: taken as u32,
         _pad: 0,
     };
     send(kind::CHUNK, record, Wake::Later);
-    Some(())
+}
+
+/// The sizes that the pool has noted for a chunk, requested and allocated, found as `AddTraceMe` itself finds them.
+/// The pool's lock is held, so nothing moves. Layouts: tsl/framework/bfc_allocator.h, the same in 2.12.0, 2.15.1,
+/// 2.18.1 and 2.21.0 but for the two offsets. `None`: not what is expected there.
+#[inline(always)]
+fn sizes(pool: u64, address: u64, layout: PoolLayout) -> Option<(u64, u64)> {
+    let regions: [u64; 2] = read(pool + layout.regions as u64)?;
+    let chunks: u64 = read(pool + layout.chunks as u64)?;
+    let [start, _, end, handles]: [u64; 4] = read(region(regions, address)?)?;
+    if address < start || address >= end {
+        return None;
+    }
+    let handle: u64 = read(handles + ((address - start) >> HANDLE_BITS) * 8)?;
+    let [allocated, requested, _, pointer]: [u64; 4] = read(chunks + handle * CHUNK_SIZE)?;
+    (pointer == address).then_some((requested, allocated))
+}
+
+/// The first region that ends behind `address` (`RegionManager::RegionFor`): regions are sorted by their end.
+#[inline(always)]
+fn region([first, last]: [u64; 2], address: u64) -> Option<u64> {
+    let mut low = 0;
+    let mut high = last.checked_sub(first)? / REGION_SIZE;
+    for _ in 0..SEARCH_STEPS {
+        if low >= high {
+            break;
+        }
+        let middle = (low + high) / 2;
+        let end: u64 = read(first + middle * REGION_SIZE + REGION_END)?;
+        if end > address {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    Some(first + low * REGION_SIZE)
+}
+
+#[inline(always)]
+fn read<T>(address: u64) -> Option<T> {
+    // SAFETY: the helper checks the address; a bad one is an error, not a fault. Only integers are read.
+    unsafe { bpf_probe_read_user(address as *const T) }.ok()
 }

@@ -1,7 +1,10 @@
 //! Where the probes of one library go: pure data, made from the catalogue and the file.
 
 mod annotation;
+mod calls;
+mod chunks;
 mod matches;
+mod user;
 mod version;
 
 use std::path::Path;
@@ -10,9 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use super::elf::{self, Elf, Symbol, Table};
 use super::entry;
-use crate::catalogue::{self, ENTRIES, Entry, Pattern, Spelling};
+use crate::catalogue::{self, ENTRIES, Entry, Pattern, Program};
 
 pub use annotation::{Annotation, Layout};
+pub use user::{UserPoints, user_points};
 
 /// A function larger than this is not searched for jumps back to its start.
 const LARGEST_FUNCTION: u64 = 256 << 10;
@@ -97,6 +101,7 @@ impl Plan {
         annotation
             && sensible
             && self.is_complete(elf)
+            && self.reports_chunks_as(elf)
             && self.points.iter().all(|point| {
                 let Some(entry) = ENTRIES.iter().find(|e| e.name == point.entry) else { return false };
                 let program_known = (!point.ret && point.program == entry.program.enter())
@@ -105,8 +110,9 @@ impl Plan {
                     return false;
                 };
                 let Some(place) = place(elf, &symbol, entry.registers) else { return false };
+                let cookie_known = || entry.spellings.iter().any(|s| entry.cookie(s) == point.cookie);
                 program_known
-                    && entry.spellings.iter().any(|s| entry.cookie(s) == point.cookie)
+                    && (entry.program.reports_chunks() || cookie_known())
                     && symbol.function
                     && symbol.value == point.address
                     && place.file_offset == point.file_offset
@@ -138,12 +144,15 @@ pub fn resolve_in(elf: &Elf, path: &Path) -> elf::Result<Plan> {
         annotation: None,
         annotation_missing: None,
     };
-    for (entry, hits) in ENTRIES.iter().zip(&found.hits) {
+    plan.missing.extend(found.missing);
+    let chunks = || ENTRIES.iter().zip(&found.hits).filter(|(entry, _)| entry.program.reports_chunks());
+    let hidden = chunks().any(|(_, hits)| hits.iter().any(|hit| hit.symbol.table == Table::Full));
+    plan.find_reporters(elf, hidden)?;
+    for (entry, hits) in ENTRIES.iter().zip(&found.hits).filter(|(entry, _)| !entry.program.reports_chunks()) {
         for hit in hits {
-            plan.add(elf, entry, hit.spelling, &hit.name, &hit.symbol);
+            plan.add(elf, entry, entry.cookie(hit.spelling), &hit.name, &hit.symbol);
         }
     }
-    plan.missing.extend(found.missing);
     plan.find_annotation(elf)?;
     Ok(plan)
 }
@@ -161,7 +170,52 @@ impl Plan {
             let has = |program: &str| self.points.iter().any(|p| p.entry == entry.name && p.program == program);
             has(entry.program.enter()) && entry.program.leave().is_none_or(has)
         };
-        ENTRIES.iter().all(|entry| has_points(entry) || !entry.wrapper_of.is_empty() || !exported(entry))
+        let excused = |entry: &Entry| entry.program.reports_chunks() || !entry.wrapper_of.is_empty();
+        ENTRIES.iter().all(|entry| has_points(entry) || excused(entry) || !exported(entry))
+    }
+
+    /// Does the file's code still say that exactly these functions report chunks?
+    fn reports_chunks_as(&self, elf: &Elf) -> bool {
+        let programs = [Program::Chunk, Program::ChunkShort, Program::ChunkGivenBack].map(Program::enter);
+        let own: Vec<&Point> = self.points.iter().filter(|p| programs.contains(&p.program.as_str())).collect();
+        let hidden = own.iter().any(|p| p.table == Table::Full);
+        let list = match chunks::find(elf, hidden) {
+            Ok(chunks::Reporters::Found(list)) => list,
+            Ok(_) => Vec::new(),
+            Err(_) => return false,
+        };
+        list.len() == own.len()
+            && list.iter().all(|r| {
+                own.iter().any(|p| (r.program.enter(), r.symbol.value, r.cookie) == (&*p.program, p.address, p.cookie))
+            })
+    }
+
+    /// The functions that report chunks, or why there are none.
+    fn find_reporters(&mut self, elf: &Elf, hidden: bool) -> elf::Result<()> {
+        let Some(long) = ENTRIES.iter().find(|e| e.program == Program::Chunk) else { return Ok(()) };
+        match chunks::find(elf, hidden)? {
+            chunks::Reporters::NoPools => {}
+            chunks::Reporters::Found(list) => {
+                self.missing.retain(|missing| missing.entry != long.name);
+                for reporter in list {
+                    let Some(entry) = ENTRIES.iter().find(|e| e.program == reporter.program) else { continue };
+                    self.add(elf, entry, reporter.cookie, reporter.name, &reporter.symbol);
+                }
+            }
+            chunks::Reporters::Unknown(reason) => {
+                if !self.missing.iter().any(|missing| missing.entry == long.name) {
+                    self.missing.push(Missing { entry: long.name.to_owned(), reason });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Why the chunks of this library's pools cannot be seen.
+    #[must_use]
+    pub fn chunks_unseen(&self) -> Option<&str> {
+        let long = ENTRIES.iter().find(|e| e.program == Program::Chunk)?;
+        self.missing.iter().find(|missing| missing.entry == long.name).map(|missing| missing.reason.as_str())
     }
 
     /// A remembered plan, used for a file at another place.
@@ -171,7 +225,7 @@ impl Plan {
         self.library.version = version::of(elf, path);
     }
 
-    fn add(&mut self, elf: &Elf, entry: &Entry, spelling: &Spelling, name: &str, symbol: &Symbol) {
+    fn add(&mut self, elf: &Elf, entry: &Entry, cookie: u64, name: &str, symbol: &Symbol) {
         let Some(place) = place(elf, symbol, entry.registers) else {
             let reason = format!("{name} is not in an executable part of the file");
             self.missing.push(Missing { entry: entry.name.to_owned(), reason });
@@ -193,7 +247,7 @@ impl Plan {
                 file_offset: place.file_offset,
                 program: program.to_owned(),
                 ret,
-                cookie: entry.cookie(spelling),
+                cookie,
                 instruction: place.choice.instruction.clone(),
                 cheap: place.choice.cheap,
                 why: place.choice.why.clone(),

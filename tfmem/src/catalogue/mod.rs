@@ -5,6 +5,7 @@
 //! are all served alike.
 
 mod call;
+mod distributed;
 mod table;
 
 use tfmem_common::cookie::{Cookie, Text};
@@ -12,7 +13,7 @@ use tfmem_common::cookie::{Cookie, Text};
 use crate::event::Call;
 
 pub use call::arguments;
-pub use table::{ANNOTATION, ENTRIES};
+pub use table::{ANNOTATION, ENTRIES, POOLS};
 
 /// Name of the framework in reports.
 pub const FRAMEWORK: &str = "tensorflow";
@@ -29,8 +30,12 @@ pub enum Family {
 /// The BPF programs that serve an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// `BFCAllocator::AddTraceMe`, entry
+    /// `BFCAllocator::AddTraceMe` with the chunk's sizes, entry
     Chunk,
+    /// `BFCAllocator::AddTraceMe` without them, entry; has a cookie of its own
+    ChunkShort,
+    /// `BFCAllocator::DeallocateRawInternal`, entry
+    ChunkGivenBack,
     /// `port::AlignedMalloc`, entry and return
     AlignedMalloc,
     /// `port::AlignedFree` and `port::AlignedSizedFree`, entry
@@ -47,6 +52,8 @@ impl Program {
     pub const fn enter(self) -> &'static str {
         match self {
             Self::Chunk => "chunk",
+            Self::ChunkShort => "chunk_short",
+            Self::ChunkGivenBack => "chunk_given_back",
             Self::AlignedMalloc => "aligned_malloc",
             Self::AlignedFree => "aligned_free",
             Self::Call | Self::CallAndReturn => "call_enter",
@@ -59,8 +66,14 @@ impl Program {
         match self {
             Self::AlignedMalloc => Some("aligned_malloc_ret"),
             Self::CallAndReturn => Some("call_leave"),
-            Self::Chunk | Self::AlignedFree | Self::Call => None,
+            Self::Chunk | Self::ChunkShort | Self::ChunkGivenBack | Self::AlignedFree | Self::Call => None,
         }
+    }
+
+    /// Reports chunks of pools. Which of these programs a file needs, its code decides (`attach::plan::chunks`).
+    #[must_use]
+    pub const fn reports_chunks(self) -> bool {
+        matches!(self, Self::Chunk | Self::ChunkShort | Self::ChunkGivenBack)
     }
 }
 
@@ -156,13 +169,49 @@ pub fn family_by_name(path: &str) -> Option<Family> {
 }
 
 impl Entry {
-    /// The attach cookie for one spelling: 0 for programs that serve one function only.
+    /// The attach cookie for one spelling: 0 for programs that serve one function only, or that get theirs from the
+    /// file's code.
     #[must_use]
     pub const fn cookie(&self, spelling: &Spelling) -> u64 {
         match self.call {
             Some(call) => Cookie { call: call.number(), text: spelling.text, wake: call.wakes() }.pack(),
             None => 0,
         }
+    }
+}
+
+/// The functions whose code says how a file's pools report their chunks (tsl/framework/bfc_allocator.cc), in one
+/// namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolSymbols {
+    /// `AddTraceMe(name, chunk, requested, allocated)`
+    pub long: &'static str,
+    /// `AddTraceMe(name, chunk)`
+    pub short: &'static str,
+    /// `AllocateRawInternal`
+    pub take: &'static str,
+    /// `DeallocateRaw`
+    pub give_back: &'static str,
+    /// `DeallocateRawInternal`
+    pub give_back_internal: &'static str,
+    /// `RegionManager::RegionFor`
+    pub region_for: &'static str,
+    /// `ChunkFromHandle`
+    pub chunk_from_handle: &'static str,
+}
+
+impl PoolSymbols {
+    #[must_use]
+    pub const fn all(&self) -> [&'static str; 7] {
+        [
+            self.long,
+            self.short,
+            self.take,
+            self.give_back,
+            self.give_back_internal,
+            self.region_for,
+            self.chunk_from_handle,
+        ]
     }
 }
 
@@ -219,7 +268,14 @@ pub const DISTRIBUTIONS: &[&str] = &[
 /// A number that changes when the catalogue does: plans made with another catalogue are stale.
 #[must_use]
 pub fn fingerprint() -> u64 {
-    digest(format!("{ENTRIES:?}{ANNOTATION:?}").into_bytes())
+    digest(format!("{ENTRIES:?}{POOLS:?}{ANNOTATION:?}").into_bytes())
+}
+
+/// Does a library's list of what it lacks (names of entries, symbols that the kernel refused) say that the chunks of
+/// its pools are not seen?
+pub fn blind_to_chunks<'a>(missing: impl IntoIterator<Item = &'a str>) -> bool {
+    let long = |name: &str| ENTRIES.iter().any(|e| e.program == Program::Chunk && e.name == name);
+    missing.into_iter().any(|name| long(name) || POOLS.iter().any(|pools| pools.all().contains(&name)))
 }
 
 /// FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>): stable between builds, unlike the standard hasher.
@@ -234,6 +290,13 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+
+    #[test]
+    fn a_library_without_chunks_is_recognised() {
+        assert!(blind_to_chunks(["TF_NewSession", "BFCAllocator::AddTraceMe"]));
+        assert!(blind_to_chunks(POOLS.iter().map(|p| p.give_back_internal)), "the kernel refused the probe");
+        assert!(!blind_to_chunks(["port::AlignedSizedFree"]));
+    }
 
     #[test]
     fn names_are_unique_and_every_entry_has_a_spelling_and_a_meaning() {
@@ -274,7 +337,7 @@ mod tests {
                 let cookie = Cookie::unpack(entry.cookie(spelling));
                 assert_eq!(cookie.call, entry.call.map_or(0, Call::number), "{}", entry.name);
                 assert_eq!(cookie.text, if entry.call.is_some() { spelling.text } else { Text::None });
-                if let Text::CStr(n) | Text::StdString(n) = spelling.text {
+                if let Text::CStr(n) | Text::StdString(n) | Text::StdStringAt(n, _) = spelling.text {
                     assert!(n < entry.registers, "{}: its text must survive up to the probe", entry.name);
                 }
             }

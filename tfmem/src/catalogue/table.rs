@@ -5,22 +5,47 @@
 
 use tfmem_common::cookie::Text;
 
-use super::{AnnotationSymbols, Entry, Family, Pattern, Program, Several, Spelling, Unserved};
+use super::{
+    AnnotationSymbols, Entry, Family, Pattern, PoolSymbols, Program, Several, Spelling, Unserved, distributed,
+};
 use crate::event::Call;
 
-const ALL_READ: &str = "2.12.0, 2.15.1, 2.18.1, 2.21.0";
+pub(super) const ALL_READ: &str = "2.12.0, 2.15.1, 2.18.1, 2.21.0";
 const BEFORE_TSL: &str = "up to 2.10 (from the sources)";
 
-const fn exact(name: &'static str, text: Text, known_in: &'static str) -> Spelling {
+pub(super) const fn exact(name: &'static str, text: Text, known_in: &'static str) -> Spelling {
     Spelling { pattern: Pattern::Exact(name), text, known_in }
 }
 
-const fn prefix(name: &'static str, text: Text, known_in: &'static str) -> Spelling {
+pub(super) const fn prefix(name: &'static str, text: Text, known_in: &'static str) -> Spelling {
     Spelling { pattern: Pattern::Prefix(name), text, known_in }
 }
 
+const TSL: PoolSymbols = PoolSymbols {
+    long: "_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvll",
+    short: "_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKv",
+    take: "_ZN3tsl12BFCAllocator19AllocateRawInternalEmmbm",
+    give_back: "_ZN3tsl12BFCAllocator13DeallocateRawEPv",
+    give_back_internal: "_ZN3tsl12BFCAllocator21DeallocateRawInternalEPv",
+    region_for: "_ZNK3tsl12BFCAllocator13RegionManager9RegionForEPKv",
+    chunk_from_handle: "_ZNK3tsl12BFCAllocator15ChunkFromHandleEm",
+};
+
+const BEFORE: PoolSymbols = PoolSymbols {
+    long: "_ZN10tensorflow12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvll",
+    short: "_ZN10tensorflow12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKv",
+    take: "_ZN10tensorflow12BFCAllocator19AllocateRawInternalEmmbm",
+    give_back: "_ZN10tensorflow12BFCAllocator13DeallocateRawEPv",
+    give_back_internal: "_ZN10tensorflow12BFCAllocator21DeallocateRawInternalEPv",
+    region_for: "_ZNK10tensorflow12BFCAllocator13RegionManager9RegionForEPKv",
+    chunk_from_handle: "_ZNK10tensorflow12BFCAllocator15ChunkFromHandleEm",
+};
+
+/// The newer namespace first.
+pub const POOLS: &[PoolSymbols] = &[TSL, BEFORE];
+
 /// What most entries have in common: a function of the C API, seen at entry.
-const C_API: Entry = Entry {
+pub(super) const C_API: Entry = Entry {
     name: "",
     meaning: "",
     family: Family::Cc,
@@ -36,30 +61,40 @@ const C_API: Entry = Entry {
 
 const POOL: Entry = Entry { family: Family::Framework, ..C_API };
 
-pub const ENTRIES: &[Entry] = &[
+const LOCAL: &[Entry] = &[
     // --- what moves memory ---
     Entry {
         name: "BFCAllocator::AddTraceMe",
-        meaning: "a chunk left a pool or came back to it (called once for each, with pointer and both sizes)",
+        meaning: "a chunk left a pool or came back to it (pointer and both sizes)",
         program: Program::Chunk,
         registers: 6,
-        spellings: &[
-            exact(
-                "_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvll",
-                Text::None,
-                ALL_READ,
-            ),
-            exact(
-                "_ZN10tensorflow12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvll",
-                Text::None,
-                BEFORE_TSL,
-            ),
-        ],
+        spellings: &[exact(TSL.long, Text::None, ALL_READ), exact(BEFORE.long, Text::None, BEFORE_TSL)],
         unserved: &[Unserved {
             // absl's own string_view holds the pointer first, libstdc++'s holds the length first.
             pattern: Pattern::Prefix("_ZN10tensorflow12BFCAllocator10AddTraceMeEN4absl"),
             why: "built as C++14: its text argument has another layout",
         }],
+        ..POOL
+    },
+    Entry {
+        name: "BFCAllocator::AddTraceMe without sizes",
+        meaning: "the same; the sizes are read from the pool",
+        program: Program::ChunkShort,
+        registers: 4,
+        landmark: false,
+        spellings: &[exact(TSL.short, Text::None, ALL_READ), exact(BEFORE.short, Text::None, BEFORE_TSL)],
+        ..POOL
+    },
+    Entry {
+        name: "BFCAllocator::DeallocateRawInternal",
+        meaning: "a chunk comes back to its pool",
+        program: Program::ChunkGivenBack,
+        registers: 2,
+        landmark: false,
+        spellings: &[
+            exact(TSL.give_back_internal, Text::None, ALL_READ),
+            exact(BEFORE.give_back_internal, Text::None, BEFORE_TSL),
+        ],
         ..POOL
     },
     Entry {
@@ -331,6 +366,19 @@ pub const ENTRIES: &[Entry] = &[
         ..C_API
     },
 ];
+
+/// All entries. A static, so that a spelling has one address.
+pub static ENTRIES: &[Entry] = &ALL;
+
+static ALL: [Entry; LOCAL.len() + distributed::ENTRIES.len()] = {
+    let mut all = [C_API; LOCAL.len() + distributed::ENTRIES.len()];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] = if i < LOCAL.len() { LOCAL[i] } else { distributed::ENTRIES[i - LOCAL.len()] };
+        i += 1;
+    }
+    all
+};
 
 /// `ScopedMemoryDebugAnnotation::ThreadMemoryDebugAnnotation()::annotation` (tsl/profiler/lib/scoped_memory_debug_annotation.h).
 pub const ANNOTATION: AnnotationSymbols = AnnotationSymbols {

@@ -3,6 +3,7 @@
 mod args;
 mod doctor;
 mod exit;
+mod mark;
 mod output;
 mod privilege;
 mod report;
@@ -25,6 +26,7 @@ pub fn main() -> ExitCode {
     let result = match args.command {
         Command::Run(run) => run::run(run),
         Command::Trace(trace) => trace::trace(trace),
+        Command::Mark(mark) => mark::mark(&mark),
         Command::Doctor(doctor) => doctor::doctor(&doctor),
         Command::Report(report) => report::report(&report),
     };

@@ -33,7 +33,7 @@ pub fn check(pid: u32) -> Result<(), Failure> {
     }
     match info::state(pid) {
         None => return Err(Failure::usage(format!("no process has pid {pid}"))),
-        Some('Z' | 'X') => {
+        Some('Z' | 'X') if !info::alive(pid) => {
             return Err(Failure::usage(format!("process {pid} has ended (zombie): it holds no memory any more")));
         }
         Some(_) => {}

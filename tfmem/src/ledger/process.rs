@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::event::{Addr, Body, Event, ExitStatus, LibraryInfo, ProcessInfo, Snapshot};
 use crate::ledger::calls::{Steps, Thread};
+use crate::ledger::distributed::{Masters, Servers, WorkerSessions};
 use crate::ledger::map::{MemoryMap, kind_of};
 use crate::ledger::sessions::Sessions;
 use crate::ledger::table::{Names, Table};
@@ -34,6 +35,14 @@ pub struct Process {
     pub graphs: HandleCount,
     pub contexts: HandleCount,
     pub functions: HandleCount,
+    /// Sessions of clients that this process works for, apart from its own.
+    pub worker_sessions: WorkerSessions,
+    pub servers: Servers,
+    pub masters: Masters,
+    /// How often its containers were cleared (`Worker::CleanupAllAsync`) and when last; and `TF_Reset`s it made.
+    pub cleanups: u64,
+    pub last_cleanup: Option<u64>,
+    pub resets: u64,
     pub anomalies: Anomalies,
     /// Bytes given back by `madvise`, in all: the mappings stay.
     pub advised_bytes: u64,
@@ -268,6 +277,7 @@ impl Process {
         self.map = MemoryMap::default();
         self.threads.clear();
         self.steps = Steps::default();
+        self.forget_distributed();
         self.identity.libraries.clear();
         self.identity.snapshot = None;
         // Its parent's description does not fit any more.

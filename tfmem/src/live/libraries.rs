@@ -9,6 +9,7 @@ use std::{
 
 use tfmem_common::config::Annotation;
 
+use super::symbols::{Symbol, Symbols};
 use crate::{
     attach::{cache::Cache, elf, link::Programs, plan::Plan},
     catalogue,
@@ -41,14 +42,15 @@ struct Probed {
 #[derive(Debug)]
 pub struct Libraries {
     cache: Cache,
+    symbols: Symbols,
     files: BTreeMap<FileKey, Judgement>,
     announced: BTreeSet<(u32, FileKey)>,
 }
 
 impl Libraries {
-    pub fn new(cache: Option<&Path>) -> Self {
+    pub fn new(cache: Option<&Path>, symbols: Vec<Symbol>) -> Self {
         let cache = cache.map_or_else(Cache::open, Cache::at);
-        Self { cache, files: BTreeMap::new(), announced: BTreeSet::new() }
+        Self { cache, symbols: Symbols::new(symbols), files: BTreeMap::new(), announced: BTreeSet::new() }
     }
 
     /// Judges what a held process mapped.
@@ -75,6 +77,7 @@ impl Libraries {
                 events.extend(self.judge_line(programs, pid, line));
             }
         }
+        events.extend(self.symbols.take_told());
         events
     }
 
@@ -97,6 +100,7 @@ impl Libraries {
         let key = key(line);
         if !self.files.contains_key(&key) {
             let judgement = probe(programs, &self.cache, pid, line);
+            self.symbols.judge(programs, pid, line);
             self.files.insert(key, judgement);
         }
         let info = match self.files.get(&key) {
@@ -116,6 +120,11 @@ impl Libraries {
     /// Has the process a library with probes?
     pub fn announced(&self, pid: u32) -> bool {
         self.announced.iter().any(|&(of, _)| of == pid)
+    }
+
+    /// The user's own boundary symbols.
+    pub const fn symbols(&mut self) -> &mut Symbols {
+        &mut self.symbols
     }
 
     /// The process ended or became another program.
@@ -161,6 +170,9 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
     );
     for (symbol, error) in &refused {
         log::warn!("{}: no probe on {symbol}: {error}", line.name);
+    }
+    if let Some(reason) = plan.chunks_unseen() {
+        log::warn!("{}: {reason}", line.name);
     }
     let missing = plan.missing.iter().map(|missing| missing.entry.clone());
     let missing: Vec<String> = missing.chain(refused.iter().map(|(symbol, _)| symbol.clone())).collect();

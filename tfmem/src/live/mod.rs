@@ -7,8 +7,10 @@ mod closes;
 pub mod drive;
 mod facts;
 mod libraries;
+pub mod marks;
 mod schedule;
 pub mod sink;
+pub mod symbols;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,6 +45,8 @@ pub struct Options {
     pub debug_bpf: bool,
     /// Where resolved symbols are kept between runs; `None`: the default place.
     pub cache: Option<PathBuf>,
+    /// Functions that the user named as boundaries.
+    pub symbols: Vec<symbols::Symbol>,
 }
 
 /// Everything a running trace owns.
@@ -114,7 +118,7 @@ impl Live {
             programs.log().context("read the BPF programs' log")?;
         }
         let live = Self {
-            libraries: Libraries::new(options.cache.as_deref()),
+            libraries: Libraries::new(options.cache.as_deref(), options.symbols.clone()),
             options,
             programs,
             ring,
@@ -165,7 +169,8 @@ impl Live {
     pub fn begin_running(&mut self, pids: &[u32]) -> Result<()> {
         self.emit(0, Body::TraceStart);
         let children = pids.iter().flat_map(|&pid| info::descendants(pid));
-        let all: BTreeSet<u32> = pids.iter().copied().chain(children).collect();
+        let us = std::process::id();
+        let all: BTreeSet<u32> = pids.iter().copied().chain(children).filter(|&pid| pid != us).collect();
         // The probes go in first, which takes a while: with the process traced already, calls would be seen of which
         // only one end has its probe.
         for &pid in &all {

@@ -29,6 +29,7 @@ const NAMES: &[(u32, &str)] = &[
     (counters::HOLD_FAILED, "holds_failed"),
     (counters::HOLD_LAPSED, "holds_lapsed"),
     (counters::NAME_TRUNCATED, "names_truncated"),
+    (counters::CHUNK_UNREADABLE, "chunks_unreadable"),
 ];
 
 /// Remembers what was already said.

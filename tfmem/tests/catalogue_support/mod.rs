@@ -48,6 +48,52 @@ pub fn annotation(words: usize) -> String {
     )
 }
 
+pub const ADD_TRACE_ME_SHORT: &str = "_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKv";
+
+/// A pool as AddTraceMe leaves it once compiled. `long` and `short`: how these two are called.
+pub struct Pool {
+    /// Called by `AllocateRawInternal`: "long", "short", "none".
+    pub taken: &'static str,
+    /// Called by `DeallocateRawInternal`: the same.
+    pub given_back: &'static str,
+    /// The short form calls the long one.
+    pub passes_on: bool,
+    /// `DeallocateRaw` calls `DeallocateRawInternal`.
+    pub internal_called: bool,
+    /// Where the short form looks for chunks (the regions are at 1392, so 1416 is right).
+    pub chunks: u32,
+}
+
+pub const POOL: Pool =
+    Pool { taken: "short", given_back: "long", passes_on: true, internal_called: true, chunks: 1416 };
+
+/// The long form is part of [`FRAMEWORK`]; where a text has none, `long_here` defines it.
+pub fn pool(pool: &Pool, long_here: bool) -> String {
+    let call = |which: &str| match which {
+        "long" => "add_long(p);",
+        "short" => "add_short(p, 0, 0, p);",
+        _ => "sink++;",
+    };
+    format!(
+        "typedef struct {{ char b[1392]; long regions[3]; }} Pool; long total;\n\
+         int add_long(void *) SYM(\"{ADD_TRACE_ME}\");\n{}\
+         long *region_for(long *, void *) SYM(\"_ZNK3tsl12BFCAllocator13RegionManager9RegionForEPKv\");\n\
+         long *region_for(long *r, void *p) {{ sink++; return r; }}\n\
+         __attribute__((optimize(\"O1\"))) void add_short(void *, long, char *, void *) SYM(\"{ADD_TRACE_ME_SHORT}\");\n\
+         void add_short(void *p, long n, char *t, void *c) {{ long r = *region_for(((Pool *)p)->regions, c);\n\
+           total = r + *(long *)((char *)p + {}); {} }}\n\
+         void take(void *) SYM(\"_ZN3tsl12BFCAllocator19AllocateRawInternalEmmbm\"); void take(void *p) {{ {} }}\n\
+         void back(void *) SYM(\"_ZN3tsl12BFCAllocator21DeallocateRawInternalEPv\"); void back(void *p) {{ {} }}\n\
+         void free_(void *) SYM(\"_ZN3tsl12BFCAllocator13DeallocateRawEPv\"); void free_(void *p) {{ {} }}\n",
+        if long_here { "int add_long(void *p) { return sink++; }\n" } else { "" },
+        pool.chunks,
+        if pool.passes_on { "add_long(p);" } else { "sink++;" },
+        call(pool.taken),
+        call(pool.given_back),
+        if pool.internal_called { "back(p); sink++;" } else { "sink++;" },
+    )
+}
+
 /// Destructors as a compiler makes them: `D2` does the work and is `D1` as well, `D0` calls it.
 pub const DESTRUCTORS: &str = "\
     void d2(long *) SYM(\"_ZN3tsl12BFCAllocatorD2Ev\");\n\
@@ -75,7 +121,7 @@ pub fn compile(dir: &Path, name: &str, source: &str, flags: &[&str]) -> Option<P
 }
 
 pub fn framework(dir: &Path, name: &str, flags: &[&str]) -> Option<PathBuf> {
-    let text = source(FRAMEWORK, &(annotation(8) + DESTRUCTORS));
+    let text = source(FRAMEWORK, &(annotation(8) + DESTRUCTORS + &pool(&POOL, false)));
     let flags: Vec<&str> =
         ["-shared", "-fno-omit-frame-pointer", "-Wl,--build-id"].iter().chain(flags).copied().collect();
     compile(dir, name, &text, &flags)

@@ -106,6 +106,26 @@ impl Elf {
         Ok(slot)
     }
 
+    /// The words that hold the addresses of these dynamic symbols once bound, with the symbol's number: those of the
+    /// procedure linkage table, or, with `everywhere`, those of the global offset table too.
+    pub fn function_slots(&self, indices: &[u32], everywhere: bool) -> Result<Vec<(u32, u64)>> {
+        let Some(dynamic) = self.dynamic else { return Ok(Vec::new()) };
+        let mut slots = Vec::new();
+        let others = everywhere.then_some((dynamic.rela, dynamic.rela_size));
+        for range in [Some((dynamic.plt_rela, dynamic.plt_rela_size)), others].into_iter().flatten() {
+            let Some(range) = self.relocations(range)? else { continue };
+            self.walk_relocations(range, &mut |_, item| {
+                let kind = item.r_type(LE, false);
+                let index = item.r_sym(LE, false);
+                if matches!(kind, elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT) && indices.contains(&index) {
+                    slots.push((index, item.r_offset.get(LE)));
+                }
+                true
+            })?;
+        }
+        Ok(slots)
+    }
+
     fn relocations(&self, (at, size): (Option<u64>, u64)) -> Result<Option<Range>> {
         match at {
             Some(at) if size > 0 => self.table_at(at, size).map(Some),

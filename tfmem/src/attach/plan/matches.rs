@@ -2,7 +2,7 @@
 
 use crate::attach::elf::{Elf, Hit, Result, Symbol, Table};
 use crate::attach::plan::Missing;
-use crate::catalogue::{ENTRIES, Entry, Family, Pattern, Several, Spelling};
+use crate::catalogue::{ENTRIES, Entry, Family, Pattern, Program, Several, Spelling};
 
 /// A symbol that serves an entry.
 #[derive(Clone, Debug)]
@@ -63,12 +63,17 @@ pub fn find(elf: &Elf) -> Result<Found> {
             found.clear();
             let reason = "only a wrapper here; the function itself is in another library".to_owned();
             missing.push(Missing { entry: entry.name.to_owned(), reason });
-        } else if found.is_empty() && families.contains(&entry.family) {
+        } else if found.is_empty() && families.contains(&entry.family) && !is_alternative(entry) {
             let reason = unserved.iter().find(|(i, _)| *i == index).map_or_else(|| unknown(entry), |(_, r)| r.clone());
             missing.push(Missing { entry: entry.name.to_owned(), reason });
         }
     }
     Ok(Found { hits, missing })
+}
+
+/// Of the functions that report chunks no file needs all: what is missing is said once, under the first one's name.
+fn is_alternative(entry: &Entry) -> bool {
+    entry.program.reports_chunks() && entry.program != Program::Chunk
 }
 
 fn unknown(entry: &Entry) -> String {

@@ -75,7 +75,8 @@ fn ending(page: &mut Page, b: &Boundary) {
 fn title(b: &Boundary) -> String {
     match b.kind {
         BoundaryKind::SessionClosed => "after the last close".to_owned(),
-        BoundaryKind::SessionDeleted | BoundaryKind::WorkerSessionDeleted => "after the last delete".to_owned(),
+        BoundaryKind::SessionDeleted => "after the last delete".to_owned(),
+        BoundaryKind::WorkerSessionDeleted => "after the last session".to_owned(),
         BoundaryKind::ContextDeleted => "after the context's end".to_owned(),
         BoundaryKind::CachesCleared => "after clearing caches".to_owned(),
         BoundaryKind::ServerStopped => "after the server's stop".to_owned(),
