@@ -16,24 +16,28 @@ use tfmem_tests::{
 
 use super::{probes_in, process};
 
-/// The program goes on with the right result, and nothing stays behind in its code.
+/// 20 times (100 with `--full`): the program goes on with the right result, and nothing stays behind in its code.
 #[test]
 fn attached_and_detached_again_and_again() -> Result<()> {
     if !machine::can_trace("attached_and_detached_again_and_again") {
         return Ok(());
     }
-    let times = if machine::long() { 100 } else { 20 };
+    // Four at once: the kernel takes seconds to take the probes of one out, and they must not mind each other.
+    const AT_ONCE: usize = 4;
+    let rounds = if machine::long() { 25 } else { 5 };
     let program = Running::start_ready(fixtures::get()?.messy("loop"))?;
-    for time in 0..times {
-        let attach = Attach::to(&[program.pid()], &["--grace", "10ms", "--duration", "40ms"])?;
+    for round in 0..rounds {
+        let attach = |_| Attach::to(&[program.pid()], &["--grace", "10ms", "--duration", "500ms"]);
+        let attached = (0..AT_ONCE).map(attach).collect::<Result<Vec<_>>>()?;
         let (places, changed) = probes_in(program.pid())?;
         ensure!(places > 5 && changed == places, "attached: {changed} of {places} probes are in");
-        let traced = attach.wait()?;
-        let (_, changed) = probes_in(program.pid())?;
-        ensure!(changed == 0, "{changed} probes are still in after trace {time}");
-        let process = process(&traced.report, program.pid())?;
-        ensure!(process.attached && process.exited_at.is_none(), "{process:?}");
-        ensure!(process.handles.sessions.opened > 0, "nothing was seen in trace {time}");
+        for attach in attached {
+            let traced = attach.wait()?;
+            let process = process(&traced.report, program.pid())?;
+            ensure!(process.attached && process.exited_at.is_none(), "{process:?}");
+            ensure!(process.handles.sessions.opened > 0, "nothing was seen in round {round}");
+        }
+        none_is_left(program.pid()).with_context(|| format!("after round {round}"))?;
     }
     let output = program.end()?;
     ensure!(output.code == 0, "the program failed with {}: {}", output.code, output.stdout);
@@ -50,18 +54,23 @@ fn tfmem_is_killed() -> Result<()> {
     }
     let program = Running::start_ready(fixtures::get()?.messy("loop"))?;
     drop(Attach::to(&[program.pid()], &[])?);
-    // The kernel takes the probes out a moment after the death.
+    none_is_left(program.pid())?;
+    let output = program.end()?;
+    ensure!(output.code == 0, "the program failed with {}", output.code);
+    Ok(())
+}
+
+/// The kernel takes the probes out a moment after tfmem's end.
+fn none_is_left(pid: u32) -> Result<()> {
     let mut changed = usize::MAX;
     for _ in 0..200 {
-        changed = probes_in(program.pid())?.1;
+        changed = probes_in(pid)?.1;
         if changed == 0 {
             break;
         }
         sleep(Duration::from_millis(50));
     }
     ensure!(changed == 0, "{changed} probes are still in");
-    let output = program.end()?;
-    ensure!(output.code == 0, "the program failed with {}", output.code);
     Ok(())
 }
 
@@ -124,7 +133,8 @@ fn held(traced: &Traced, pid: u32) -> Result<()> {
 
 /// Handles from before are unknown, which is said and is no failure.
 fn no_losses_but_unknown_handles(traced: &Traced) -> Result<()> {
-    let expected = ["unknown_handles", "frees_from_before_attach"];
+    // A call may be under way when the trace begins.
+    let expected = ["unknown_handles", "frees_from_before_attach", "calls_unpaired"];
     let lost = traced.report.losses.iter().filter(|(kind, count)| **count > 0 && !expected.contains(&kind.as_str()));
     let lost: Vec<_> = lost.collect();
     ensure!(lost.is_empty(), "losses: {lost:?}");
@@ -203,7 +213,7 @@ fn a_process_that_dies_during_the_attach() -> Result<()> {
     if !machine::can_trace("a_process_that_dies_during_the_attach") {
         return Ok(());
     }
-    for delay in [0, 5, 20, 60, 120, 250] {
+    for delay in [0, 20, 60, 250] {
         let program = Running::start_ready(fixtures::get()?.messy("loop"))?;
         let mut attach = Attach::begin(&[program.pid()], &["--grace", "10ms"])?;
         sleep(Duration::from_millis(delay));
