@@ -259,13 +259,6 @@ pub fn fingerprint() -> u64 {
     digest(format!("{ENTRIES:?}{POOLS:?}{ANNOTATION:?}").into_bytes())
 }
 
-/// Does a library's list of what it lacks (names of entries, symbols that the kernel refused) say that the chunks of
-/// its pools are not seen?
-pub fn blind_to_chunks<'a>(missing: impl IntoIterator<Item = &'a str>) -> bool {
-    let long = |name: &str| ENTRIES.iter().any(|e| e.program == Program::Chunk && e.name == name);
-    missing.into_iter().any(|name| long(name) || POOLS.iter().any(|pools| pools.all().contains(&name)))
-}
-
 /// FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>): stable between builds, unlike the standard hasher.
 #[must_use]
 pub fn digest(bytes: impl IntoIterator<Item = u8>) -> u64 {
@@ -278,13 +271,6 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-
-    #[test]
-    fn a_library_without_chunks_is_recognised() {
-        assert!(blind_to_chunks(["TF_NewSession", "BFCAllocator::AddTraceMe"]));
-        assert!(blind_to_chunks(POOLS.iter().map(|p| p.give_back_internal)), "the kernel refused the probe");
-        assert!(!blind_to_chunks(["port::AlignedSizedFree"]));
-    }
 
     #[test]
     fn names_are_unique_and_every_entry_has_a_spelling_and_a_meaning() {

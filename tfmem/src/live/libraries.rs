@@ -155,9 +155,12 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
     for (symbol, error) in &refused {
         log::warn!("{}: no probe on {symbol}: {error}", line.name);
     }
-    if let Some(reason) = plan.chunks_unseen() {
-        log::warn!("{}: {reason}", line.name);
+    if let Some(missing) = plan.chunks_unseen() {
+        log::warn!("{}: {}", line.name, missing.reason);
     }
+    let mut blind = blind(&line.name, |name| plan.tells(name));
+    let chunks = plan.chunks_unseen().map(|missing| missing.entry.clone());
+    blind.extend(chunks.filter(|entry| !blind.contains(entry)));
     let missing = plan.missing.iter().map(|missing| missing.entry.clone());
     let missing: Vec<String> = missing.chain(refused.iter().map(|(symbol, _)| symbol.clone())).collect();
     let info = LibraryInfo {
@@ -166,7 +169,7 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
         path: line.name.clone(),
         build_id: plan.library.build_id.clone(),
         probes: (plan.points.len() - refused.len()) as u32,
-        blind: blind(&line.name, |name| plan.points.iter().any(|point| point.entry == name)),
+        blind,
         missing,
     };
     warn_blind(&info);
@@ -200,7 +203,11 @@ fn blind(name: &str, found: impl Fn(&str) -> bool) -> Vec<String> {
 
 fn warn_blind(info: &LibraryInfo) {
     if !info.blind.is_empty() {
-        log::warn!("{}: no symbol for {}: the report is blind to what they tell", info.path, info.blind.join(", "));
+        log::warn!(
+            "{}: no probe can serve {}: the report is blind to what they tell",
+            info.path,
+            info.blind.join(", ")
+        );
     }
 }
 
