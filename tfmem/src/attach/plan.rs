@@ -211,11 +211,23 @@ impl Plan {
         Ok(())
     }
 
-    /// Why the chunks of this library's pools cannot be seen.
+    /// Is what this entry of the catalogue tells seen? Whichever functions report the chunks of pools, they tell the
+    /// same.
     #[must_use]
-    pub fn chunks_unseen(&self) -> Option<&str> {
+    pub fn tells(&self, name: &str) -> bool {
+        let Some(entry) = ENTRIES.iter().find(|e| e.name == name) else { return false };
+        let same = |other: &str| {
+            let other = ENTRIES.iter().find(|e| e.name == other);
+            entry.program.reports_chunks() && other.is_some_and(|e| e.program.reports_chunks())
+        };
+        self.points.iter().any(|point| point.entry == name || same(&point.entry))
+    }
+
+    /// Why the chunks of this library's pools cannot be seen, where it has pools.
+    #[must_use]
+    pub fn chunks_unseen(&self) -> Option<&Missing> {
         let long = ENTRIES.iter().find(|e| e.program == Program::Chunk)?;
-        self.missing.iter().find(|missing| missing.entry == long.name).map(|missing| missing.reason.as_str())
+        self.missing.iter().find(|missing| missing.entry == long.name)
     }
 
     /// A remembered plan, used for a file at another place.

@@ -143,12 +143,6 @@ const ESSENTIAL: &[(Family, &str)] = &[
     (Family::Cc, "TF_NewSession"),
 ];
 
-/// The entry that serves in place of an essential one where a library's code does without that.
-#[must_use]
-pub fn instead_of(essential: &str) -> Option<&'static str> {
-    (essential == "BFCAllocator::AddTraceMe").then_some("BFCAllocator::AddTraceMe without sizes")
-}
-
 /// Names of all of them, for a program that holds both families.
 pub fn all_essentials() -> impl Iterator<Item = &'static str> {
     ESSENTIAL.iter().map(|(_, name)| *name)
@@ -277,13 +271,6 @@ pub fn fingerprint() -> u64 {
     digest(format!("{ENTRIES:?}{POOLS:?}{ANNOTATION:?}").into_bytes())
 }
 
-/// Does a library's list of what it lacks (names of entries, symbols that the kernel refused) say that the chunks of
-/// its pools are not seen?
-pub fn blind_to_chunks<'a>(missing: impl IntoIterator<Item = &'a str>) -> bool {
-    let long = |name: &str| ENTRIES.iter().any(|e| e.program == Program::Chunk && e.name == name);
-    missing.into_iter().any(|name| long(name) || POOLS.iter().any(|pools| pools.all().contains(&name)))
-}
-
 /// FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>): stable between builds, unlike the standard hasher.
 #[must_use]
 pub fn digest(bytes: impl IntoIterator<Item = u8>) -> u64 {
@@ -296,13 +283,6 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-
-    #[test]
-    fn a_library_without_chunks_is_recognised() {
-        assert!(blind_to_chunks(["TF_NewSession", "BFCAllocator::AddTraceMe"]));
-        assert!(blind_to_chunks(POOLS.iter().map(|p| p.give_back_internal)), "the kernel refused the probe");
-        assert!(!blind_to_chunks(["port::AlignedSizedFree"]));
-    }
 
     #[test]
     fn names_are_unique_and_every_entry_has_a_spelling_and_a_meaning() {

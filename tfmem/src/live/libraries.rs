@@ -171,9 +171,15 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
     for (symbol, error) in &refused {
         log::warn!("{}: no probe on {symbol}: {error}", line.name);
     }
-    if let Some(reason) = plan.chunks_unseen() {
-        log::warn!("{}: {reason}", line.name);
+    if let Some(missing) = plan.chunks_unseen() {
+        log::warn!("{}: {}", line.name, missing.reason);
     }
+    // What the kernel refused tells nothing.
+    let mut served = plan.clone();
+    served.points.retain(|point| refused.iter().all(|(symbol, _)| *symbol != point.symbol));
+    let mut blind = blind(&line.name, |name| served.tells(name));
+    let chunks = plan.chunks_unseen().map(|missing| missing.entry.clone());
+    blind.extend(chunks.filter(|entry| !blind.contains(entry)));
     let missing = plan.missing.iter().map(|missing| missing.entry.clone());
     let missing: Vec<String> = missing.chain(refused.iter().map(|(symbol, _)| symbol.clone())).collect();
     let info = LibraryInfo {
@@ -182,11 +188,7 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
         path: line.name.clone(),
         build_id: plan.library.build_id.clone(),
         probes: (plan.points.len() - refused.len()) as u32,
-        blind: blind(&line.name, |name| {
-            // All of its probes went in: half of a pair tells nothing.
-            let mut points = plan.points.iter().filter(|point| point.entry == name).peekable();
-            points.peek().is_some() && points.all(|point| refused.iter().all(|(symbol, _)| *symbol != point.symbol))
-        }),
+        blind,
         missing,
     };
     warn_blind(&info);
@@ -219,13 +221,16 @@ fn nothing_in(line: &Line, path: &Path) -> Judgement {
 /// What a library of this name must have and has not.
 fn blind(name: &str, found: impl Fn(&str) -> bool) -> Vec<String> {
     let essentials = catalogue::family_by_name(name).into_iter().flat_map(catalogue::essentials);
-    let served = |entry: &str| found(entry) || catalogue::instead_of(entry).is_some_and(&found);
-    essentials.filter(|entry| !served(entry)).map(str::to_owned).collect()
+    essentials.filter(|entry| !found(entry)).map(str::to_owned).collect()
 }
 
 fn warn_blind(info: &LibraryInfo) {
     if !info.blind.is_empty() {
-        log::warn!("{}: no symbol for {}: the report is blind to what they tell", info.path, info.blind.join(", "));
+        log::warn!(
+            "{}: no probe can serve {}: the report is blind to what they tell",
+            info.path,
+            info.blind.join(", ")
+        );
     }
 }
 

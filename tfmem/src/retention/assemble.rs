@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::record::{Leftover, Record, Side, Subject};
 use super::watch::{Watch, watched};
 use super::{Analysis, Facts, WallClock, causes, comm, last_rss, released};
-use crate::catalogue;
 use crate::event::{ExitStatus, LibraryInfo};
 use crate::ledger::Process;
 use crate::ledger::types::{self, Session};
@@ -75,8 +74,6 @@ fn losses(analysis: &Analysis, lost: BTreeMap<String, u64>) -> BTreeMap<String, 
         add("unknown_handles", a.unknown_handles);
         add("process_ends_lost", a.lost_ends);
         add("mapping_drift_bytes", a.mapping_drift_bytes);
-        let blind = |l: &&std::sync::Arc<LibraryInfo>| catalogue::blind_to_chunks(l.missing.iter().map(String::as_str));
-        add("libraries_without_pool_chunks", process.identity.libraries.iter().filter(blind).count() as u64);
     }
     add("events_late", analysis.ledger.late_events());
     for watch in &analysis.watches {

@@ -73,8 +73,8 @@ fn blind(page: &mut Page, process: &Process) -> bool {
         any = true;
         let name = library.library.rsplit('/').next().unwrap_or_default();
         let text = format!(
-            "{} has no symbol for {} (a stripped build, or one that is not known): what they would tell is not in \
-             this report; mappings and resident bytes are.",
+            "{} has no function that a probe for {} could be put on (a stripped build, or one that is not known): what \
+             they would tell is not in this report; mappings and resident bytes are.",
             plain(name, 60),
             library.blind.join(", ")
         );
