@@ -169,16 +169,19 @@ impl Live {
                 break;
             }
             any = true;
+            let mut latest = 0;
             for record in records {
                 match record {
                     Record::Event(event) => {
+                        latest = latest.max(event.at);
                         self.react(&event);
                         self.order.push(event);
                     }
                     Record::Hold(hold) => self.hold(hold),
                 }
             }
-            self.pass_on();
+            // More may be waiting that happened meanwhile: what counts is how far the buffer was read, not the clock.
+            self.pass_on(latest);
         }
         any
     }
@@ -201,9 +204,10 @@ impl Live {
         self.schedule.at(pid, at + self.options.grace.as_nanos() as u64);
     }
 
-    fn pass_on(&mut self) {
+    /// Passes on what nothing that is still to come can precede: everything up to `now` has been read.
+    fn pass_on(&mut self, now: u64) {
         let mut ready = Vec::new();
-        self.order.release(clock::boot_ns(), &mut ready);
+        self.order.release(now, &mut ready);
         if !ready.is_empty() {
             self.sink.send(ready);
         }
@@ -306,7 +310,7 @@ impl Live {
         for pid in gone {
             self.ended(pid, None, clock::boot_ns());
         }
-        self.pass_on();
+        self.pass_on(clock::boot_ns());
     }
 
     /// One observation of a process: everything, or the totals alone.
