@@ -69,6 +69,25 @@ impl Fixtures {
         vec![self.folder.join("driver"), scenario.into(), self.folder.join(variant.folder())]
     }
 
+    /// The program that does not make it easy.
+    #[must_use]
+    pub fn messy(&self, scenario: &str) -> Vec<PathBuf> {
+        vec![self.folder.join("messy"), scenario.into(), self.folder.join(Variant::Plain.folder())]
+    }
+
+    /// The same with everything linked in, C library and all, with its names or stripped of them.
+    #[must_use]
+    pub fn static_messy(&self, scenario: &str, stripped: bool) -> Vec<PathBuf> {
+        let name = if stripped { "messy-static-stripped" } else { "messy-static" };
+        vec![self.folder.join(name), scenario.into()]
+    }
+
+    /// A 32-bit program that sleeps for a minute. It has no library, so that none for 32 bit is needed.
+    #[must_use]
+    pub fn sleep_32_bit(&self) -> PathBuf {
+        self.folder.join("sleep32")
+    }
+
     /// The driver with the early libraries linked: they are loaded before it has a `main`.
     #[must_use]
     pub fn linked_driver(&self, scenario: &str) -> Vec<PathBuf> {
@@ -109,7 +128,26 @@ fn compile() -> Result<Fixtures> {
     let (search, run_path) = (format!("-L{}", early.display()), format!("-Wl,-rpath,{}", early.display()));
     let linked = ["-DLINKED", &search, &run_path, &format!("-l:{FRAMEWORK}"), &format!("-l:{CC}")];
     gcc(&["driver.c"], &folder.join("driver-linked"), &linked)?;
+    compile_messy(&folder)?;
     Ok(Fixtures { folder })
+}
+
+/// No program with TensorFlow inside is smaller, so smaller ones are not looked at closely.
+const LARGE: u64 = 64 << 20;
+
+fn compile_messy(folder: &Path) -> Result<()> {
+    gcc(&["messy.c"], &folder.join("messy"), &["-pthread"])?;
+    let sources = ["messy.c", "framework.c", "cc.c"];
+    let inside = ["-static", "-pthread", "-DLINKED", "-fno-omit-frame-pointer", "-fcf-protection=none"];
+    for (name, strip) in [("messy-static", None), ("messy-static-stripped", Some("-s"))] {
+        let options: Vec<&str> = inside.into_iter().chain(strip).collect();
+        let output = folder.join(name);
+        gcc(&sources, &output, &options)?;
+        // A hole at the end: as large as the real thing without taking its room.
+        fs::OpenOptions::new().write(true).open(&output)?.set_len(LARGE)?;
+    }
+    let alone = ["-m32", "-static", "-nostdlib", "-ffreestanding", "-fno-pie", "-no-pie", "-fno-stack-protector"];
+    gcc(&["sleep32.c"], &folder.join("sleep32"), &alone)
 }
 
 fn compile_libraries(folder: &Path, variant: Variant) -> Result<()> {

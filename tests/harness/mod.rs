@@ -1,9 +1,12 @@
 //! One module for each thing a test needs.
 
+pub mod attach;
 pub mod fixtures;
 pub mod look;
 pub mod machine;
+pub mod native;
 pub mod program;
+pub mod running;
 pub mod schema;
 pub mod trace;
 

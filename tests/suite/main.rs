@@ -1,11 +1,15 @@
 //! Integration tests: tfmem on real programs. One module for each thing it can do.
 
+mod boundaries;
 mod cases;
 mod children;
+mod distributed;
 mod doctor;
 mod errors;
 mod fixtures;
 mod hold;
+mod messy;
 mod output;
 mod pool_totals;
+mod recording;
 mod schema;

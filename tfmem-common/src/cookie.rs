@@ -5,6 +5,7 @@
 //! bits 16..24   how to read a text argument, see [`Text`]
 //! bits 24..32   which argument holds the text (0-based)
 //! bit  32       wake the loader at once: it must look at the process now
+//! bits 40..56   offset of the text in what the argument points to
 //! ```
 //!
 //! The probe on the short form of `AddTraceMe` has a cookie of its own, see [`PoolLayout`].
@@ -19,6 +20,8 @@ pub enum Text {
     CStr(u8),
     /// `const std::string&`, libstdc++'s layout: pointer, length
     StdString(u8),
+    /// A `std::string` that is a field of the object the argument points to: argument, offset of the field
+    StdStringAt(u8, u16),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,16 +34,18 @@ pub struct Cookie {
 
 const TEXT_CSTR: u64 = 1;
 const TEXT_STD_STRING: u64 = 2;
+const TEXT_STD_STRING_AT: u64 = 3;
 
 impl Cookie {
     #[must_use]
     pub const fn pack(self) -> u64 {
-        let (mode, arg) = match self.text {
-            Text::None => (0, 0),
-            Text::CStr(n) => (TEXT_CSTR, n),
-            Text::StdString(n) => (TEXT_STD_STRING, n),
+        let (mode, arg, offset) = match self.text {
+            Text::None => (0, 0, 0),
+            Text::CStr(n) => (TEXT_CSTR, n, 0),
+            Text::StdString(n) => (TEXT_STD_STRING, n, 0),
+            Text::StdStringAt(n, offset) => (TEXT_STD_STRING_AT, n, offset),
         };
-        self.call as u64 | mode << 16 | (arg as u64) << 24 | (self.wake as u64) << 32
+        self.call as u64 | mode << 16 | (arg as u64) << 24 | (self.wake as u64) << 32 | (offset as u64) << 40
     }
 
     /// An unknown text mode reads as [`Text::None`]: the call is still counted, its text is not.
@@ -51,6 +56,7 @@ impl Cookie {
         let text = match (raw >> 16) & 0xff {
             TEXT_CSTR => Text::CStr(arg),
             TEXT_STD_STRING => Text::StdString(arg),
+            TEXT_STD_STRING_AT => Text::StdStringAt(arg, (raw >> 40) as u16),
             _ => Text::None,
         };
         Self { call: raw as u16, text, wake: raw >> 32 & 1 != 0 }
@@ -89,7 +95,7 @@ mod tests {
 
     #[test]
     fn pack_and_unpack_agree() {
-        for text in [Text::None, Text::CStr(3), Text::StdString(5)] {
+        for text in [Text::None, Text::CStr(3), Text::StdString(5), Text::StdStringAt(4, 0xfedc)] {
             for wake in [false, true] {
                 let cookie = Cookie { call: 0xabcd, text, wake };
                 assert_eq!(Cookie::unpack(cookie.pack()), cookie);

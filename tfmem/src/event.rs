@@ -118,6 +118,25 @@ pub enum Body {
     /// The trace begins (first event) or ends (last event); `pid` is 0.
     TraceStart,
     TraceEnd,
+
+    /// The user set a boundary by hand.
+    Mark {
+        label: Arc<str>,
+    },
+    /// The name behind the number of a symbol that the user named as a boundary. Holds for all processes.
+    UserSymbol {
+        number: u16,
+        name: Arc<str>,
+        /// It never returns: its entry is the boundary.
+        entry_only: bool,
+    },
+    /// Such a function was entered.
+    UserEnter {
+        number: u16,
+    },
+    UserLeave {
+        number: u16,
+    },
 }
 
 /// Who allocated, by TensorFlow's own thread-local annotation. `op` 0: nobody said.
@@ -181,6 +200,49 @@ pub enum Call {
     PoolExtend,
     /// `BFCAllocator::DeallocateRegions(this, …)`
     PoolDeallocateRegions,
+    /// `GrpcSession::GrpcSession`: args[0] = this
+    GrpcSessionNew,
+    /// `GrpcSession::Close`: args[0] = this
+    GrpcSessionClose,
+    /// `GrpcSession::~GrpcSession`: args[0] = this
+    GrpcSessionDestroy,
+    /// A client names its session to the master, inside a run; text: the session's handle
+    RemoteHandle,
+    /// `MasterSession::MasterSession`: args[0] = this
+    MasterSessionNew,
+    /// `MasterSession::Close`: args[0] = this
+    MasterSessionClose,
+    /// `MasterSession::~MasterSession`: args[0] = this
+    MasterSessionDestroy,
+    /// `SessionMgr::CreateSession` on a worker; text: the session's handle
+    WorkerSessionCreate,
+    /// `SessionMgr::DeleteSession` on a worker; text: the session's handle
+    WorkerSessionDelete,
+    /// `GraphMgr::Register` on a worker; text: the handle of the session whose graph it is
+    WorkerGraphNew,
+    /// `GraphMgr::Item::~Item` on a worker: args[0] = this; text: the same
+    WorkerGraphGone,
+    /// `GraphMgr::StartParallelExecutors(this, graph, step, item, …)` on a worker: args[2] = step; text: the same
+    WorkerStep,
+    /// `TF_NewServer`; returns the handle
+    NewServer,
+    /// `TF_ServerStop(server)`
+    ServerStop,
+    /// `TF_DeleteServer(server)`
+    DeleteServer,
+    /// `GrpcServer::Stop`: args[0] = this
+    GrpcServerStop,
+    /// `GrpcServer::~GrpcServer`: args[0] = this
+    GrpcServerDestroy,
+    /// `TF_Reset(options, containers, count, …)`: args[2] = count
+    Reset,
+    /// `Worker::CleanupAllAsync`: a worker clears containers
+    WorkerCleanup,
+}
+
+impl Body {
+    /// Numbers of the user's own boundary symbols on the wire start here; calls of the catalogue are below.
+    pub const FIRST_USER_CALL: u16 = 1000;
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -194,6 +256,16 @@ pub struct ProcessInfo {
     pub cgroup: Option<String>,
     /// The process was running before the trace began: what it held then has no birth.
     pub attached: bool,
+    /// Its place in a distributed job.
+    #[serde(default)]
+    pub job: Option<Job>,
+}
+
+/// A task of a distributed job: `worker`, 1.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    pub name: String,
+    pub task: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -43,18 +43,25 @@ fn try_call_enter(ctx: &ProbeContext) -> Option<()> {
             send(kind::ENTER, record, wake);
         }
         Text::CStr(n) => send_text(&current, at, cookie, args, pick(&args, n), TEXT_BYTES as u64),
-        Text::StdString(n) => {
-            // SAFETY: the helper checks the address. libstdc++'s std::string: pointer, length, …
-            match unsafe { bpf_probe_read_user(pick(&args, n) as *const [u64; 2]) } {
-                Ok([text, len]) => send_text(&current, at, cookie, args, text, len),
-                Err(_) => {
-                    count(counters::TEXT_UNREADABLE);
-                    send_text(&current, at, cookie, args, 0, 0);
-                }
-            }
+        Text::StdString(n) => send_string(&current, at, cookie, args, pick(&args, n)),
+        Text::StdStringAt(n, offset) => {
+            send_string(&current, at, cookie, args, pick(&args, n).wrapping_add(u64::from(offset)));
         }
     }
     Some(())
+}
+
+/// The text is a `std::string` at this address.
+#[inline(always)]
+fn send_string(current: &Current, at: u64, cookie: Cookie, args: [u64; 6], address: u64) {
+    // SAFETY: the helper checks the address. libstdc++'s std::string: pointer, length, …
+    match unsafe { bpf_probe_read_user(address as *const [u64; 2]) } {
+        Ok([text, len]) => send_text(current, at, cookie, args, text, len),
+        Err(_) => {
+            count(counters::TEXT_UNREADABLE);
+            send_text(current, at, cookie, args, 0, 0);
+        }
+    }
 }
 
 /// `args[n]` without an index the verifier would have to bound.

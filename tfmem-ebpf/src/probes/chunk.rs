@@ -109,7 +109,7 @@ fn report(current: &Current, pool: u64, chunk: u64, taken: bool, (requested, all
         requested,
         allocated,
         origin: if taken { origin::read(current, at) } else { Origin::default() },
-        taken: taken as u32,
+        taken: u32::from(taken),
         _pad: 0,
     };
     send(kind::CHUNK, record, Wake::Later);
@@ -120,8 +120,8 @@ fn report(current: &Current, pool: u64, chunk: u64, taken: bool, (requested, all
 /// 2.18.1 and 2.21.0 but for the two offsets. `None`: not what is expected there.
 #[inline(always)]
 fn sizes(pool: u64, address: u64, layout: PoolLayout) -> Option<(u64, u64)> {
-    let regions: [u64; 2] = read(pool + layout.regions as u64)?;
-    let chunks: u64 = read(pool + layout.chunks as u64)?;
+    let regions: [u64; 2] = read(pool + u64::from(layout.regions))?;
+    let chunks: u64 = read(pool + u64::from(layout.chunks))?;
     let [start, _, end, handles]: [u64; 4] = read(region(regions, address)?)?;
     if address < start || address >= end {
         return None;

@@ -10,6 +10,7 @@
 //! Layouts: System V ABI, chapters 4 and 5 (<https://refspecs.linuxfoundation.org/elf/gabi4+/contents.html>), by way of
 //! `object`'s definitions. Every number that comes from the file is checked before use.
 
+mod nameless;
 mod symbols;
 mod tls;
 
@@ -23,6 +24,7 @@ use object::pod::{Pod, from_bytes, slice_from_all_bytes};
 
 use crate::catalogue::{self, LANDMARKS};
 
+pub use nameless::nameless;
 pub use symbols::{Hit, Symbol, Table};
 pub use tls::{ModuleSlot, TlsVariable};
 
@@ -356,12 +358,14 @@ impl Elf {
     }
 }
 
+/// No program with TensorFlow inside is smaller.
+const STATIC_TENSORFLOW: u64 = 50 << 20;
+
 /// May a mapped file hold symbols of the catalogue? Decided from a few hash buckets, without reading tables.
 ///
 /// Only a static executable has to be looked at more closely: it has no hash table. Those with TensorFlow inside are
 /// large, so small ones are left alone.
 pub fn interesting(path: &Path) -> Result<bool> {
-    const STATIC_TENSORFLOW: u64 = 50 << 20;
     let elf = Elf::open(path)?;
     let landmark = |name: &[u8]| LANDMARKS.iter().any(|l| l.as_bytes() == name);
     if elf.has_hash() {

@@ -23,7 +23,10 @@ use tfmem_common::{
 use thiserror::Error;
 use tokio::io::{Interest, unix::AsyncFd};
 
-use super::{plan::Plan, tracefs};
+use super::{
+    plan::{Plan, Point},
+    tracefs,
+};
 use crate::target::clock;
 
 /// The BPF object, built by `build.rs`. Aligned, as the ELF reader casts it.
@@ -257,8 +260,13 @@ impl Programs {
     /// Puts the probes of a plan into the file behind `path`, for all processes that map it (programs leave at once
     /// for processes that are not traced). Returns what the kernel refused.
     pub fn attach(&mut self, path: &Path, plan: &Plan) -> Vec<(String, String)> {
+        self.attach_points(path, &plan.points)
+    }
+
+    /// The same for single points.
+    pub fn attach_points(&mut self, path: &Path, points: &[Point]) -> Vec<(String, String)> {
         let mut refused = Vec::new();
-        for point in &plan.points {
+        for point in points {
             if let Err(error) = self.attach_point(path, &point.program, point.file_offset, point.cookie) {
                 refused.push((point.symbol.clone(), format!("{error:#}")));
             }

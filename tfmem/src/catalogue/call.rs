@@ -5,7 +5,7 @@ use crate::event::Call;
 impl Call {
     /// In the order of their wire numbers, which start at 1 (0 means "no call"). Recordings carry the numbers: append
     /// only, never reuse one.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 39] = [
         Self::NewSession,
         Self::LoadSavedModel,
         Self::CloseSession,
@@ -26,6 +26,25 @@ impl Call {
         Self::PoolDestroy,
         Self::PoolExtend,
         Self::PoolDeallocateRegions,
+        Self::GrpcSessionNew,
+        Self::GrpcSessionClose,
+        Self::GrpcSessionDestroy,
+        Self::RemoteHandle,
+        Self::MasterSessionNew,
+        Self::MasterSessionClose,
+        Self::MasterSessionDestroy,
+        Self::WorkerSessionCreate,
+        Self::WorkerSessionDelete,
+        Self::WorkerGraphNew,
+        Self::WorkerGraphGone,
+        Self::WorkerStep,
+        Self::NewServer,
+        Self::ServerStop,
+        Self::DeleteServer,
+        Self::GrpcServerStop,
+        Self::GrpcServerDestroy,
+        Self::Reset,
+        Self::WorkerCleanup,
     ];
 
     /// The number on the wire and in attach cookies.
@@ -52,6 +71,12 @@ impl Call {
                 | Self::DirectSessionClose
                 | Self::DeleteContext
                 | Self::ClearCaches
+                | Self::GrpcSessionClose
+                | Self::WorkerSessionDelete
+                | Self::WorkerGraphGone
+                | Self::ServerStop
+                | Self::DeleteServer
+                | Self::GrpcServerStop
         )
     }
 
@@ -62,10 +87,20 @@ impl Call {
 
     /// C++ functions that return a `Status` get a hidden first argument, the place for the result
     /// (Itanium C++ ABI 3.1.3.1: a result that is not trivially copyable): `this` is then the second register.
-    /// Read in the code of 2.15.1 and 2.21.0: both functions take `this` from `rsi`.
+    /// Read in the code of 2.12.0, 2.15.1, 2.18.1 and 2.21.0: all of these take `this` from `rsi`.
     #[must_use]
     pub const fn hidden_result(self) -> bool {
-        matches!(self, Self::DirectSessionClose | Self::DirectSessionStep)
+        matches!(
+            self,
+            Self::DirectSessionClose
+                | Self::DirectSessionStep
+                | Self::GrpcSessionClose
+                | Self::MasterSessionClose
+                | Self::WorkerSessionCreate
+                | Self::WorkerSessionDelete
+                | Self::WorkerGraphNew
+                | Self::GrpcServerStop
+        )
     }
 }
 
@@ -83,6 +118,7 @@ pub fn arguments(call: Call, raw: [u64; 6]) -> [u64; 6] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Body;
 
     #[test]
     fn numbers_round_trip_and_are_dense() {
@@ -91,7 +127,8 @@ mod tests {
             assert_eq!(Call::from_number(call.number()), Some(call));
         }
         assert_eq!(Call::from_number(0), None);
-        assert_eq!(Call::from_number(21), None);
+        assert_eq!(Call::from_number(40), None);
+        assert!(usize::from(Body::FIRST_USER_CALL) > Call::ALL.len());
         assert_eq!(Call::from_number(u16::MAX), None);
     }
 

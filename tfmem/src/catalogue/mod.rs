@@ -5,6 +5,8 @@
 //! are all served alike.
 
 mod call;
+mod distributed;
+mod pools;
 mod table;
 
 use tfmem_common::cookie::{Cookie, Text};
@@ -12,7 +14,8 @@ use tfmem_common::cookie::{Cookie, Text};
 use crate::event::Call;
 
 pub use call::arguments;
-pub use table::{ANNOTATION, ENTRIES, POOLS};
+pub use pools::{POOLS, PoolSymbols};
+pub use table::{ANNOTATION, ENTRIES};
 
 /// Name of the framework in reports.
 pub const FRAMEWORK: &str = "tensorflow";
@@ -142,6 +145,17 @@ const ESSENTIAL: &[(Family, &str)] = &[
     (Family::Cc, "TF_NewSession"),
 ];
 
+/// The entry that serves in place of an essential one where a library's code does without that.
+#[must_use]
+pub fn instead_of(essential: &str) -> Option<&'static str> {
+    (essential == "BFCAllocator::AddTraceMe").then_some("BFCAllocator::AddTraceMe without sizes")
+}
+
+/// Names of all of them, for a program that holds both families.
+pub fn all_essentials() -> impl Iterator<Item = &'static str> {
+    ESSENTIAL.iter().map(|(_, name)| *name)
+}
+
 /// Names of the entries that a library of this family must have.
 pub fn essentials(family: Family) -> impl Iterator<Item = &'static str> {
     ESSENTIAL.iter().filter(move |(of, _)| *of == family).map(|(_, name)| *name)
@@ -174,41 +188,6 @@ impl Entry {
     }
 }
 
-/// The functions whose code says how a file's pools report their chunks (tsl/framework/bfc_allocator.cc), in one
-/// namespace.
-#[derive(Clone, Copy, Debug)]
-pub struct PoolSymbols {
-    /// `AddTraceMe(name, chunk, requested, allocated)`
-    pub long: &'static str,
-    /// `AddTraceMe(name, chunk)`
-    pub short: &'static str,
-    /// `AllocateRawInternal`
-    pub take: &'static str,
-    /// `DeallocateRaw`
-    pub give_back: &'static str,
-    /// `DeallocateRawInternal`
-    pub give_back_internal: &'static str,
-    /// `RegionManager::RegionFor`
-    pub region_for: &'static str,
-    /// `ChunkFromHandle`
-    pub chunk_from_handle: &'static str,
-}
-
-impl PoolSymbols {
-    #[must_use]
-    pub const fn all(&self) -> [&'static str; 7] {
-        [
-            self.long,
-            self.short,
-            self.take,
-            self.give_back,
-            self.give_back_internal,
-            self.region_for,
-            self.chunk_from_handle,
-        ]
-    }
-}
-
 /// TensorFlow's thread-local note of the op that allocates.
 #[derive(Clone, Copy, Debug)]
 pub struct AnnotationSymbols {
@@ -237,6 +216,12 @@ pub const LANDMARKS: &[&str] = &[
     "_ZN10tensorflow4port13AlignedMallocEmi",
     "_ZN10tensorflow13DirectSession5CloseEv",
 ];
+
+/// Names of C++ types that a program with TensorFlow linked in has among its data, stripped or not: what
+/// `typeid(…).name()` gives for `tsl::BFCAllocator` and `tensorflow::DirectSession` (seen in all wheels read), and the
+/// former's name up to 2.10.
+pub const TYPE_NAMES: &[&str] =
+    &["N3tsl12BFCAllocatorE", "N10tensorflow13DirectSessionE", "N10tensorflow12BFCAllocatorE"];
 
 /// The function whose result is TensorFlow's version as text.
 pub const VERSION_FUNCTION: &str = "TF_Version";
@@ -311,7 +296,7 @@ mod tests {
                 let cookie = Cookie::unpack(entry.cookie(spelling));
                 assert_eq!(cookie.call, entry.call.map_or(0, Call::number), "{}", entry.name);
                 assert_eq!(cookie.text, if entry.call.is_some() { spelling.text } else { Text::None });
-                if let Text::CStr(n) | Text::StdString(n) = spelling.text {
+                if let Text::CStr(n) | Text::StdString(n) | Text::StdStringAt(n, _) = spelling.text {
                     assert!(n < entry.registers, "{}: its text must survive up to the probe", entry.name);
                 }
             }

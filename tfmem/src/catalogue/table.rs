@@ -5,45 +5,23 @@
 
 use tfmem_common::cookie::Text;
 
-use super::{AnnotationSymbols, Entry, Family, Pattern, PoolSymbols, Program, Several, Spelling, Unserved};
+use super::pools::{BEFORE, TSL};
+use super::{AnnotationSymbols, Entry, Family, Pattern, Program, Several, Spelling, Unserved, distributed};
 use crate::event::Call;
 
-const ALL_READ: &str = "2.12.0, 2.15.1, 2.18.1, 2.21.0";
+pub(super) const ALL_READ: &str = "2.12.0, 2.15.1, 2.18.1, 2.21.0";
 const BEFORE_TSL: &str = "up to 2.10 (from the sources)";
 
-const fn exact(name: &'static str, text: Text, known_in: &'static str) -> Spelling {
+pub(super) const fn exact(name: &'static str, text: Text, known_in: &'static str) -> Spelling {
     Spelling { pattern: Pattern::Exact(name), text, known_in }
 }
 
-const fn prefix(name: &'static str, text: Text, known_in: &'static str) -> Spelling {
+pub(super) const fn prefix(name: &'static str, text: Text, known_in: &'static str) -> Spelling {
     Spelling { pattern: Pattern::Prefix(name), text, known_in }
 }
 
-const TSL: PoolSymbols = PoolSymbols {
-    long: "_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvll",
-    short: "_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKv",
-    take: "_ZN3tsl12BFCAllocator19AllocateRawInternalEmmbm",
-    give_back: "_ZN3tsl12BFCAllocator13DeallocateRawEPv",
-    give_back_internal: "_ZN3tsl12BFCAllocator21DeallocateRawInternalEPv",
-    region_for: "_ZNK3tsl12BFCAllocator13RegionManager9RegionForEPKv",
-    chunk_from_handle: "_ZNK3tsl12BFCAllocator15ChunkFromHandleEm",
-};
-
-const BEFORE: PoolSymbols = PoolSymbols {
-    long: "_ZN10tensorflow12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvll",
-    short: "_ZN10tensorflow12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKv",
-    take: "_ZN10tensorflow12BFCAllocator19AllocateRawInternalEmmbm",
-    give_back: "_ZN10tensorflow12BFCAllocator13DeallocateRawEPv",
-    give_back_internal: "_ZN10tensorflow12BFCAllocator21DeallocateRawInternalEPv",
-    region_for: "_ZNK10tensorflow12BFCAllocator13RegionManager9RegionForEPKv",
-    chunk_from_handle: "_ZNK10tensorflow12BFCAllocator15ChunkFromHandleEm",
-};
-
-/// The newer namespace first.
-pub const POOLS: &[PoolSymbols] = &[TSL, BEFORE];
-
 /// What most entries have in common: a function of the C API, seen at entry.
-const C_API: Entry = Entry {
+pub(super) const C_API: Entry = Entry {
     name: "",
     meaning: "",
     family: Family::Cc,
@@ -59,7 +37,7 @@ const C_API: Entry = Entry {
 
 const POOL: Entry = Entry { family: Family::Framework, ..C_API };
 
-pub const ENTRIES: &[Entry] = &[
+const LOCAL: &[Entry] = &[
     // --- what moves memory ---
     Entry {
         name: "BFCAllocator::AddTraceMe",
@@ -364,6 +342,19 @@ pub const ENTRIES: &[Entry] = &[
         ..C_API
     },
 ];
+
+/// All entries. A static, so that a spelling has one address.
+pub static ENTRIES: &[Entry] = &ALL;
+
+static ALL: [Entry; LOCAL.len() + distributed::ENTRIES.len()] = {
+    let mut all = [C_API; LOCAL.len() + distributed::ENTRIES.len()];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] = if i < LOCAL.len() { LOCAL[i] } else { distributed::ENTRIES[i - LOCAL.len()] };
+        i += 1;
+    }
+    all
+};
 
 /// `ScopedMemoryDebugAnnotation::ThreadMemoryDebugAnnotation()::annotation` (tsl/profiler/lib/scoped_memory_debug_annotation.h).
 pub const ANNOTATION: AnnotationSymbols = AnnotationSymbols {

@@ -5,6 +5,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use bytesize::ByteSize;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+use crate::live::symbols::Symbol;
+
 /// Tells which memory TensorFlow did not give back: what outlived the close of a session, how much of it is really
 /// resident, which op allocated it, why it is still there, and what gives it back.
 #[derive(Debug, Parser)]
@@ -23,6 +25,8 @@ Examples:
   sudo tfmem run --format json --report-file r.json -- python train.py
   sudo tfmem run --fail-above 100MiB -- python test_training.py     for CI: status 3 above 100 MiB
   sudo tfmem trace --pid 4711                  attach to a running job, Ctrl-C reports
+  sudo tfmem mark --pid 4711 'epoch 3 done'    what it allocated since the last mark is expected back
+  sudo tfmem trace --pid 4711 --until-close    the same, ends by itself after the next close of a session
   sudo tfmem doctor                            can it work here, and what is missing
   sudo tfmem run -o job.tfmem -- python train.py       record it; later, anywhere: tfmem report job.tfmem
 
@@ -36,6 +40,8 @@ pub enum Command {
     Run(Run),
     /// Attach to running processes and their children; Ctrl-C ends the trace and reports
     Trace(Trace),
+    /// Set a boundary by hand in a running trace: what was allocated since the last mark is expected back now
+    Mark(Mark),
     /// Say what this kernel, these privileges and these libraries allow, and the fix for what is missing
     #[command(after_help = DOCTOR_STATUS)]
     Doctor(Doctor),
@@ -68,6 +74,19 @@ pub struct Trace {
     /// End the trace after this time, such as 30s or 5min
     #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
     pub duration: Option<Duration>,
+    /// End the trace a grace time after the next session was closed, or after N sessions were
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub until_close: Option<u64>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Mark {
+    /// The traced process that the mark is for
+    #[arg(short, long, value_name = "PID")]
+    pub pid: u32,
+    /// What the report calls it
+    pub label: String,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -103,6 +122,10 @@ pub struct Common {
     /// Size of the kernel's event buffer; rounded up to a power of two
     #[arg(long, default_value = "16MiB", value_name = "BYTES")]
     pub buffer: ByteSize,
+    /// Expect memory back whenever this function returns; LIB is the end of a file's path, SYMBOL the name in its
+    /// symbol table (repeat for several)
+    #[arg(long, value_parser = boundary, value_name = "LIB:SYMBOL")]
+    pub boundary: Vec<Symbol>,
     /// Let the BPF programs log what they see (to stderr)
     #[arg(long)]
     pub debug_bpf: bool,
@@ -132,12 +155,22 @@ pub struct Show {
     /// Write the report to this file instead of stdout
     #[arg(long, value_name = "FILE")]
     pub report_file: Option<PathBuf>,
-    /// Exit with status 3 when survivors other than allocator reserves exceed this
+    /// Exit with status 3 when what is held, leaks and unexplained bytes but not allocator reserves, exceeds this
     #[arg(long, value_name = "BYTES")]
     pub fail_above: Option<ByteSize>,
     /// Colours in the text report
     #[arg(long, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
     pub color: Color,
+}
+
+/// `LIB:SYMBOL`. Names in symbol tables hold no colon; paths may.
+fn boundary(text: &str) -> Result<Symbol, String> {
+    match text.rsplit_once(':') {
+        Some((library, symbol)) if !library.is_empty() && !symbol.is_empty() => {
+            Ok(Symbol { library: library.to_owned(), symbol: symbol.to_owned() })
+        }
+        _ => Err("expected LIB:SYMBOL, such as libc.so.6:malloc_trim".to_owned()),
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -174,6 +207,16 @@ mod tests {
     #[test]
     fn the_definitions_are_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn boundaries_are_a_library_and_a_symbol() {
+        let symbol = |library: &str, symbol: &str| Symbol { library: library.to_owned(), symbol: symbol.to_owned() };
+        assert_eq!(boundary("libc.so.6:malloc_trim"), Ok(symbol("libc.so.6", "malloc_trim")));
+        assert_eq!(boundary("/a:b/libx.so:_ZN1a1bEv"), Ok(symbol("/a:b/libx.so", "_ZN1a1bEv")));
+        for bad in ["", "libc.so.6", ":f", "libc.so.6:"] {
+            assert!(boundary(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod args;
 mod doctor;
 mod exit;
+mod mark;
 mod output;
 mod privilege;
 mod report;
@@ -25,6 +26,7 @@ pub fn main() -> ExitCode {
     let result = match args.command {
         Command::Run(run) => run::run(run),
         Command::Trace(trace) => trace::trace(trace),
+        Command::Mark(mark) => mark::mark(&mark),
         Command::Doctor(doctor) => doctor::doctor(&doctor),
         Command::Report(report) => report::report(&report),
     };
@@ -45,7 +47,8 @@ fn init_log(verbose: u8) {
     env_logger::Builder::from_env(env)
         .format(|out, record| {
             use std::io::Write as _;
-            writeln!(out, "tfmem: {}: {}", record.level().as_str().to_lowercase(), record.args())
+            let level = record.level().as_str().to_lowercase();
+            writeln!(out, "tfmem: {level}: {}", printable(&record.args().to_string()))
         })
         .init();
 }
@@ -55,11 +58,16 @@ pub mod status {
     pub use super::exit::{ABOVE_LIMIT, FAILED, USAGE};
 }
 
+/// Names of files and commands come from outside: nothing of them may steer the terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
+}
+
 impl Failure {
     fn report(&self) -> ExitCode {
         use std::io::Write as _;
         // A closed stderr is no reason for another error.
-        let _ = writeln!(std::io::stderr(), "tfmem: {}", self.message());
+        let _ = writeln!(std::io::stderr(), "tfmem: {}", printable(self.message()));
         ExitCode::from(self.status())
     }
 }

@@ -1,7 +1,7 @@
 //! From the options to a running trace, and from its end to a written report.
 
 use std::{
-    fs::File,
+    fs::{File, OpenOptions},
     io::{self, IsTerminal as _, Write},
     path::Path,
 };
@@ -20,20 +20,32 @@ use crate::{
     target::guard::Guard,
 };
 
+/// The kernel's buffer: a page at least, and less than the machine has.
+const BUFFER: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
+
 /// # Errors
 /// When the kernel refuses the programs.
 pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabilities), Failure> {
+    let buffer = options.buffer.as_u64();
+    if !BUFFER.contains(&buffer) {
+        return Err(Failure::usage(format!("--buffer {}: from 64 KiB to 1 GiB", options.buffer)));
+    }
     let judged =
         retention::Options { grace_ns: options.grace.as_nanos() as u64, min_bytes: options.min_bytes.as_u64() };
     let analysis = retention::Analysis::new(judged);
     // Before anything else: a file that cannot be made is no reason to start a program in vain.
+    if let Some(path) = &options.show.report_file {
+        let open = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        open.map_err(|error| Failure::usage(format!("cannot write the report to {}: {error}", path.display())))?;
+    }
     let recording = options.output.as_deref().map(create).transpose()?;
     let sink = Sink::start(analysis)?;
     let live = live::Options {
         grace: options.grace,
-        buffer_bytes: u32::try_from(options.buffer.as_u64()).unwrap_or(1 << 31),
+        buffer_bytes: buffer as u32,
         debug_bpf: options.debug_bpf,
         cache: None,
+        symbols: options.boundary.clone(),
     };
     let (mut live, capabilities) = Live::new(live, sink, guard)?;
     if let Some(file) = recording {
@@ -51,19 +63,26 @@ fn create(path: &Path) -> Result<File, Failure> {
 pub fn write(options: &Show, report: &Report) -> Result<(), Failure> {
     let result = match &options.report_file {
         Some(path) => {
-            let file = File::create(path).with_context(|| format!("write the report to {}", path.display()))?;
-            print(options, report, false, io::BufWriter::new(file))
+            let written = File::create(path).and_then(|file| print(options, report, false, io::BufWriter::new(file)));
+            if written.is_err() {
+                // The trace cannot be had again: better in the wrong place than nowhere.
+                let _ = to_stdout(options, report);
+            }
+            written.with_context(|| format!("write the report to {}", path.display()))?;
+            Ok(())
         }
-        None => {
-            let stdout = io::stdout();
-            let terminal = stdout.is_terminal();
-            print(options, report, terminal, io::BufWriter::new(stdout.lock()))
-        }
+        None => to_stdout(options, report),
     };
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other.context("write the report")?),
     }
+}
+
+fn to_stdout(options: &Show, report: &Report) -> io::Result<()> {
+    let stdout = io::stdout();
+    let terminal = stdout.is_terminal();
+    print(options, report, terminal, io::BufWriter::new(stdout.lock()))
 }
 
 fn print(options: &Show, report: &Report, terminal: bool, mut out: impl Write) -> io::Result<()> {
@@ -77,6 +96,12 @@ fn print(options: &Show, report: &Report, terminal: bool, mut out: impl Write) -
     out.flush()
 }
 
+/// A gate that cannot see must not open: a blind report counts as one above the limit.
 pub fn above_limit(options: &Show, report: &Report) -> bool {
-    options.fail_above.is_some_and(|limit| report::fail_above(report, limit.as_u64()))
+    let Some(limit) = options.fail_above else { return false };
+    if report::blind(report) {
+        log::warn!("--fail-above: the report is blind (see BLIND), so that the limit cannot be vouched for");
+        return true;
+    }
+    report::fail_above(report, limit.as_u64())
 }

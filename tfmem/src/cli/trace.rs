@@ -33,7 +33,7 @@ pub fn check(pid: u32) -> Result<(), Failure> {
     }
     match info::state(pid) {
         None => return Err(Failure::usage(format!("no process has pid {pid}"))),
-        Some('Z' | 'X') => {
+        Some('Z' | 'X') if !info::alive(pid) => {
             return Err(Failure::usage(format!("process {pid} has ended (zombie): it holds no memory any more")));
         }
         Some(_) => {}
@@ -53,8 +53,12 @@ pub fn check(pid: u32) -> Result<(), Failure> {
 
 async fn follow(args: Trace) -> Result<u8, Failure> {
     let (mut live, facts) = output::begin(&args.common, None)?;
+    if let Some(count) = args.until_close {
+        live.until_closes(count);
+    }
     live.begin_running(&args.pids)?;
     let stop = Asked::new(args.duration)?;
+    log::warn!("attached to {}; Ctrl-C ends the trace and reports", live.who());
     // Nobody is followed by ptrace here: the sender stays open and silent.
     let (_messages, receiver) = mpsc::unbounded_channel();
     live.drive(None, receiver, stop).await?;

@@ -40,7 +40,8 @@ pub fn named(path: &Path) -> Result<Examined, String> {
     let mut examined = Examined { of, ..Examined::default() };
     if plan.is_empty() {
         examined.useless = true;
-        examined.notes.push(NO_SYMBOLS.to_owned());
+        let nameless = elf::nameless(path).unwrap_or(false);
+        examined.notes.push(if nameless { NAMELESS } else { NO_SYMBOLS }.to_owned());
     }
     if !plan.is_empty() || !plan.missing.is_empty() {
         examined.libraries.push(plan);
@@ -50,6 +51,10 @@ pub fn named(path: &Path) -> Result<Examined, String> {
 
 const NO_SYMBOLS: &str = "none of the functions that tfmem knows has a name here, so no probe can be put in: this is not \
                           one of TensorFlow's libraries, or it was stripped of its names";
+
+const NAMELESS: &str = "a program with TensorFlow linked in that was stripped of its names: no probe can be put in, so \
+                        sessions, pools and ops are not seen; its memory map, resident bytes and processes are. To see \
+                        the rest, link it without `-s` and do not `strip` it";
 
 fn sentence(error: &ElfError) -> String {
     match error {
@@ -92,7 +97,7 @@ fn probes(pid: u32, line: &Line) -> Result<Option<Plan>, String> {
     let path = reach(pid, line)?;
     // Most mapped files are no business of ours, and what cannot be read as a library here is none.
     if !elf::interesting(&path).unwrap_or(false) {
-        return Ok(None);
+        return if elf::nameless(&path).unwrap_or(false) { Err(NAMELESS.to_owned()) } else { Ok(None) };
     }
     let mut plan = plan::resolve(&path).map_err(|error| sentence(&error))?;
     plan.library.path.clone_from(&line.name);

@@ -25,7 +25,16 @@ pub(super) const fn entry_only(call: Call) -> bool {
         | Call::DirectSessionStep
         | Call::AddFunction
         | Call::RemoveFunction
-        | Call::DeleteGraph => true,
+        | Call::DeleteGraph
+        | Call::GrpcSessionNew
+        | Call::GrpcSessionDestroy
+        | Call::RemoteHandle
+        | Call::MasterSessionNew
+        | Call::MasterSessionDestroy
+        | Call::WorkerSessionCreate
+        | Call::WorkerStep
+        | Call::GrpcServerDestroy
+        | Call::WorkerCleanup => true,
         Call::NewSession
         | Call::LoadSavedModel
         | Call::CloseSession
@@ -36,7 +45,17 @@ pub(super) const fn entry_only(call: Call) -> bool {
         | Call::NewContext
         | Call::DeleteContext
         | Call::ClearCaches
-        | Call::PoolExtend => false,
+        | Call::PoolExtend
+        | Call::GrpcSessionClose
+        | Call::MasterSessionClose
+        | Call::WorkerSessionDelete
+        | Call::WorkerGraphNew
+        | Call::WorkerGraphGone
+        | Call::NewServer
+        | Call::ServerStop
+        | Call::DeleteServer
+        | Call::GrpcServerStop
+        | Call::Reset => false,
     }
 }
 
@@ -53,6 +72,10 @@ pub(super) const fn from_program(call: Call) -> bool {
             | Call::NewContext
             | Call::DeleteContext
             | Call::ClearCaches
+            | Call::NewServer
+            | Call::ServerStop
+            | Call::DeleteServer
+            | Call::Reset
     )
 }
 
@@ -72,8 +95,11 @@ pub(super) struct Frame {
     pub arg: u64,
     /// The session it is about; for one that is being opened, the number it will have.
     pub session: Option<SessionId>,
-    /// The `DirectSession` made inside.
+    /// The `DirectSession` or `GrpcSession` made inside, and which of them.
     pub direct: Addr,
+    pub remote: bool,
+    /// The worker session or the server it is about.
+    pub about: Option<u64>,
     pub text: Option<Arc<str>>,
     /// Heap blocks that became regions inside.
     pub regions: Vec<Addr>,
@@ -85,7 +111,10 @@ impl Frame {
     }
 
     pub const fn ends_session(&self) -> bool {
-        matches!(self.call, Call::CloseSession | Call::DeleteSession | Call::DirectSessionClose)
+        matches!(
+            self.call,
+            Call::CloseSession | Call::DeleteSession | Call::DirectSessionClose | Call::GrpcSessionClose
+        )
     }
 }
 

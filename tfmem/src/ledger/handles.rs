@@ -41,9 +41,13 @@ impl Process {
             Call::AddFunction => self.functions.opened += 1,
             Call::RemoveFunction => self.functions.closed += 1,
             Call::DeleteGraph => self.graphs.closed += u64::from(arg != 0),
-            Call::DirectSessionNew => self.direct_new(event, arg, changes),
-            Call::DirectSessionDestroy => self.direct_gone(event, arg, changes),
+            Call::DirectSessionNew | Call::GrpcSessionNew => {
+                self.direct_new(event, arg, call == Call::GrpcSessionNew, changes);
+            }
+            Call::RemoteHandle => self.remote_handle(event.tid, text),
+            Call::DirectSessionDestroy | Call::GrpcSessionDestroy => self.direct_gone(event, arg, changes),
             Call::DirectSessionStep => self.direct_step(event.tid, arg, args[1].cast_signed()),
+            _ if entry_only(call) => self.told_by_entry(event, call, args, text, changes),
             _ => self.push(event, call, arg, text, changes),
         }
     }
@@ -62,11 +66,13 @@ impl Process {
                 self.anomalies.unknown_handles += u64::from(session.is_none());
                 session
             }
-            Call::DirectSessionClose => self.direct_close(tid, arg),
+            Call::DirectSessionClose | Call::GrpcSessionClose => self.direct_close(tid, arg),
             _ => None,
         };
         match (call, session) {
-            (Call::CloseSession | Call::DirectSessionClose, Some(id)) => self.sessions.begin_close(id, at, changes),
+            (Call::CloseSession | Call::DirectSessionClose | Call::GrpcSessionClose, Some(id)) => {
+                self.sessions.begin_close(id, at, changes);
+            }
             (Call::DeleteSession, Some(id)) => self.sessions.begin_delete(id, at, changes),
             (Call::SessionRun, Some(id)) => self.sessions.run_begins(id),
             (Call::SessionRun, None) => self.sessions.unknown_running += 1,
@@ -74,8 +80,9 @@ impl Process {
             (Call::ClearCaches, _) => changes.push(Change::CachesClearing(arg)),
             _ => {}
         }
+        let about = self.begin_distributed(event, call, arg, text, changes);
         let text = if call == Call::LoadSavedModel { text.cloned() } else { None };
-        let frame = Frame { call, at, arg, session, direct: 0, text, regions: Vec::new() };
+        let frame = Frame { call, at, arg, session, direct: 0, remote: false, about, text, regions: Vec::new() };
         let stack = &mut self.threads.entry(tid).or_default().stack;
         stack.push(frame);
         if stack.len() > MAX_DEPTH {
@@ -130,9 +137,19 @@ impl Process {
         }
         self.anomalies.unpaired_calls += 1;
         let opens = matches!(call, Call::NewSession | Call::LoadSavedModel);
-        if ret != 0 && (opens || matches!(call, Call::NewGraph | Call::NewContext)) {
+        if ret != 0 && (opens || matches!(call, Call::NewGraph | Call::NewContext | Call::NewServer)) {
             let session = opens.then(|| self.sessions.reserve());
-            let frame = Frame { call, at: event.at, arg: 0, session, direct: 0, text: None, regions: Vec::new() };
+            let frame = Frame {
+                call,
+                at: event.at,
+                arg: 0,
+                session,
+                direct: 0,
+                remote: false,
+                about: None,
+                text: None,
+                regions: Vec::new(),
+            };
             self.finish(event, frame, Some(ret), changes);
         }
     }
@@ -158,12 +175,14 @@ impl Process {
                 let handle = ret.unwrap_or(0);
                 // A return that was lost has no handle; the object made inside tells that there is a session.
                 if handle != 0 || (ret.is_none() && frame.direct != 0) {
-                    let (direct, saved_model) = (frame.direct, frame.text);
-                    let opening = Opening { id, handle, direct, at: frame.at, tid: event.tid, saved_model };
+                    let Frame { direct, remote, text: saved_model, .. } = frame;
+                    let opening = Opening { id, handle, direct, remote, at: frame.at, tid: event.tid, saved_model };
                     self.open(event, opening, changes);
                 }
             }
-            (Call::CloseSession | Call::DirectSessionClose, Some(id)) if !self.closes(event.tid, id) => {
+            (Call::CloseSession | Call::DirectSessionClose | Call::GrpcSessionClose, Some(id))
+                if !self.closes(event.tid, id) =>
+            {
                 self.sessions.end_close(id, at, changes);
             }
             (Call::DeleteSession, Some(id)) => self.sessions.end_delete(id, at, changes),
@@ -182,7 +201,7 @@ impl Process {
             (Call::PoolExtend, _) if ret.is_some_and(|r| r & 0xff == 0) => {
                 self.extend_failed(frame.arg, &frame.regions);
             }
-            _ => {}
+            (call, _) => self.end_distributed(at, call, frame.about, ret.unwrap_or(0), changes),
         }
     }
 
@@ -206,7 +225,7 @@ impl Process {
         self.sessions.opened(opening, changes);
     }
 
-    fn direct_new(&mut self, event: &Event, direct: Addr, changes: &mut Vec<Change>) {
+    fn direct_new(&mut self, event: &Event, direct: Addr, remote: bool, changes: &mut Vec<Change>) {
         let alive = self.sessions.by_direct(direct).is_some();
         let thread = self.threads.entry(event.tid).or_default();
         // The complete constructor calls the base one. Not so when the object has gone since, on another thread.
@@ -214,9 +233,10 @@ impl Process {
         thread.last_gone = 0;
         if let Some(frame) = thread.stack.iter_mut().rfind(|f| f.opens_session()) {
             frame.direct = direct;
+            frame.remote = remote;
         } else if !again {
             let id = self.sessions.reserve();
-            let opening = Opening { id, handle: 0, direct, at: event.at, tid: event.tid, saved_model: None };
+            let opening = Opening { id, handle: 0, direct, remote, at: event.at, tid: event.tid, saved_model: None };
             self.open(event, opening, changes);
         }
     }
@@ -270,6 +290,14 @@ impl Process {
         None
     }
 
+    /// The thread names the session it runs to the session's master.
+    fn remote_handle(&mut self, tid: u32, text: Option<&Arc<str>>) {
+        let running = self.stack(tid).iter().rfind(|f| f.call == Call::SessionRun).and_then(|f| f.session);
+        if let (Some(id), Some(handle)) = (running, text) {
+            self.sessions.named(id, handle);
+        }
+    }
+
     fn direct_step(&mut self, tid: u32, direct: Addr, step: i64) {
         let around = self.stack(tid).iter().rfind(|f| f.call == Call::SessionRun || f.opens_session());
         let running = around.is_some_and(|f| f.call == Call::SessionRun);
@@ -304,13 +332,16 @@ impl Process {
     /// The session whose work this is: that of the call the thread is inside of, else that of the step, else the
     /// only one with a run under way.
     pub(super) fn owner(&self, tid: u32, origin: &Origin) -> Option<SessionId> {
-        let around = self.stack(tid).iter().rfind(|f| f.call == Call::SessionRun || f.opens_session());
-        if let Some(frame) = around {
-            return frame.session;
+        let tells = |f: &&Frame| f.call == Call::SessionRun || f.opens_session() || f.call == Call::WorkerGraphNew;
+        if let Some(frame) = self.stack(tid).iter().rfind(tells) {
+            return self.registering(frame).or(frame.session);
         }
         if origin.op == 0 {
             return None;
         }
-        self.steps.get(origin.step).or_else(|| self.sessions.only_busy())
+        self.steps.get(origin.step).or_else(|| {
+            // Where others' sessions run too, a step of nobody's may be theirs.
+            (!self.serves()).then(|| self.sessions.only_busy()).flatten()
+        })
     }
 }

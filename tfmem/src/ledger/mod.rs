@@ -4,6 +4,7 @@
 //! [`Anomalies`](types::Anomalies).
 
 mod calls;
+pub mod distributed;
 mod handles;
 pub mod map;
 mod memory;
@@ -30,6 +31,14 @@ use types::Change;
 /// Two readings of one process' start agree to a clock tick; further apart they are of two processes.
 const SAME_START_NS: u64 = 50_000_000;
 
+/// A function that the user named as a boundary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserSymbol {
+    pub name: Arc<str>,
+    /// It never returns.
+    pub entry_only: bool,
+}
+
 /// All processes, in order of first sight.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -37,6 +46,7 @@ pub struct Ledger {
     /// The process that has a pid now, or had it last.
     current: FxHashMap<u32, usize>,
     op_names: FxHashMap<u64, Arc<str>>,
+    user_symbols: FxHashMap<u16, UserSymbol>,
     lost: BTreeMap<Arc<str>, u64>,
     events: u64,
     late: u64,
@@ -62,6 +72,11 @@ impl Ledger {
     #[must_use]
     pub fn op_name(&self, op: u64) -> Option<&Arc<str>> {
         self.op_names.get(&op)
+    }
+
+    #[must_use]
+    pub fn user_symbol(&self, number: u16) -> Option<&UserSymbol> {
+        self.user_symbols.get(&number)
     }
 
     /// What was lost on the way here, by kind.
@@ -94,6 +109,9 @@ impl Ledger {
             Body::OpName { op, name } => {
                 self.op_names.insert(*op, name.clone());
             }
+            Body::UserSymbol { number, name, entry_only } => {
+                self.user_symbols.insert(*number, UserSymbol { name: name.clone(), entry_only: *entry_only });
+            }
             Body::Lost { what, count } => {
                 let known = self.lost.entry(what.clone()).or_default();
                 *known = (*known).max(*count);
@@ -110,7 +128,7 @@ impl Ledger {
             self.late += 1;
             return;
         };
-        if !matches!(event.body, Body::Process(_) | Body::Library(_) | Body::Snapshot(_)) {
+        if !matches!(event.body, Body::Process(_) | Body::Library(_) | Body::Snapshot(_) | Body::Mark { .. }) {
             process.events += 1;
         }
         match process.shares_with {
@@ -214,6 +232,8 @@ const fn begins(body: &Body) -> bool {
             | Body::Ended { .. }
             | Body::Leave { .. }
             | Body::Snapshot(_)
+            | Body::Mark { .. }
+            | Body::UserLeave { .. }
     )
 }
 

@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::event::{Addr, Body, Event, ExitStatus, LibraryInfo, ProcessInfo, Snapshot};
 use crate::ledger::calls::{Steps, Thread};
+use crate::ledger::distributed::{Masters, Servers, WorkerSessions};
 use crate::ledger::map::{MemoryMap, kind_of};
 use crate::ledger::sessions::Sessions;
 use crate::ledger::table::{Names, Table};
@@ -34,6 +35,14 @@ pub struct Process {
     pub graphs: HandleCount,
     pub contexts: HandleCount,
     pub functions: HandleCount,
+    /// Sessions of clients that this process works for, apart from its own.
+    pub worker_sessions: WorkerSessions,
+    pub servers: Servers,
+    pub masters: Masters,
+    /// How often its containers were cleared (`Worker::CleanupAllAsync`) and when last; and `TF_Reset`s it made.
+    pub cleanups: u64,
+    pub last_cleanup: Option<u64>,
+    pub resets: u64,
     pub anomalies: Anomalies,
     /// Bytes given back by `madvise`, in all: the mappings stay.
     pub advised_bytes: u64,
@@ -233,6 +242,18 @@ impl Process {
             self.shares_with = Some(parent.pid);
         } else {
             self.inherits = true;
+            // One that ends before anybody asked who it is is still its parent's copy, libraries and all. Without the
+            // start: that of another process.
+            if self.identity.info.is_none()
+                && let Some(info) = &parent.identity.info
+            {
+                let (ppid, started_at, attached) = (parent.pid, 0, false);
+                let info = ProcessInfo { ppid, started_at, attached, ..ProcessInfo::clone(info) };
+                self.identity.info = Some(info.into());
+            }
+            if self.identity.libraries.is_empty() {
+                self.identity.libraries.clone_from(&parent.identity.libraries);
+            }
             // Not when its own events came before the one that tells of the fork.
             if self.map.is_empty() {
                 self.map = parent.map.clone();
@@ -256,8 +277,13 @@ impl Process {
         self.map = MemoryMap::default();
         self.threads.clear();
         self.steps = Steps::default();
+        self.forget_distributed();
         self.identity.libraries.clear();
         self.identity.snapshot = None;
+        // Its parent's description does not fit any more.
+        if self.identity.info.as_ref().is_some_and(|info| info.started_at == 0) {
+            self.identity.info = None;
+        }
     }
 
     /// The state stays as it was; only what serves further events goes.

@@ -14,6 +14,8 @@ pub struct Sessions {
     list: Vec<Session>,
     by_handle: FxHashMap<Addr, SessionId>,
     by_direct: FxHashMap<Addr, SessionId>,
+    /// By their handle on their master.
+    by_remote: FxHashMap<Arc<str>, SessionId>,
     last: SessionId,
     /// Sessions with a run under way, and runs under way of handles nobody saw opened.
     busy: Vec<SessionId>,
@@ -68,6 +70,10 @@ impl Sessions {
         self.by_direct.get(&direct).copied()
     }
 
+    pub(super) fn by_remote(&self, handle: &str) -> Option<SessionId> {
+        self.by_remote.get(handle).copied()
+    }
+
     /// The number of a session whose opening began.
     pub(super) const fn reserve(&mut self) -> SessionId {
         self.last += 1;
@@ -83,11 +89,13 @@ impl Sessions {
     }
 
     pub(super) fn opened(&mut self, opening: Opening, changes: &mut Vec<Change>) {
-        let Opening { id, handle, direct, at, tid, saved_model } = opening;
+        let Opening { id, handle, direct, remote, at, tid, saved_model } = opening;
         let session = Session {
             id,
             handle,
             direct,
+            remote,
+            remote_handle: None,
             tid,
             opened: at,
             closing: None,
@@ -121,6 +129,17 @@ impl Sessions {
         {
             session.direct = direct;
             self.by_direct.insert(direct, id);
+        }
+    }
+
+    /// The session has this handle on its master. A handle never changes.
+    pub(super) fn named(&mut self, id: SessionId, handle: &Arc<str>) {
+        if let Some(session) = self.get_mut(id)
+            && session.remote_handle.is_none()
+        {
+            session.remote = true;
+            session.remote_handle = Some(handle.clone());
+            self.by_remote.insert(handle.clone(), id);
         }
     }
 
@@ -216,6 +235,7 @@ pub(super) struct Opening {
     pub id: SessionId,
     pub handle: Addr,
     pub direct: Addr,
+    pub remote: bool,
     pub at: u64,
     pub tid: u32,
     pub saved_model: Option<Arc<str>>,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::event::{Addr, ExitStatus, LibraryInfo, Origin, ProcessInfo, Snapshot};
+use crate::ledger::distributed::ServerId;
 
 /// Number of a session within its process, from 1, in order of opening.
 pub type SessionId = u64;
@@ -40,8 +41,12 @@ pub struct Session {
     pub id: SessionId,
     /// Address of the C API's handle (`TF_Session*`), 0 when opened through C++ alone.
     pub handle: Addr,
-    /// Address of the `DirectSession` under it, 0 when not seen.
+    /// Address of the `DirectSession` or `GrpcSession` under it, 0 when not seen.
     pub direct: Addr,
+    /// A `GrpcSession`: it works on a server, perhaps in another process.
+    pub remote: bool,
+    /// Its handle there, known from its first run on: the same text in every process that works for it.
+    pub remote_handle: Option<Arc<str>>,
     /// Thread that opened it.
     pub tid: u32,
     pub opened: u64,
@@ -127,6 +132,13 @@ pub enum Change {
     ContextDeleted(Addr),
     CachesClearing(Addr),
     CachesCleared(Addr),
+    /// A client's session ends on this worker: its delete began and returned, or its last graph goes and went.
+    WorkerSessionDeleting(SessionId),
+    WorkerSessionDeleted(SessionId),
+    /// It was heard of again: it had not ended.
+    WorkerSessionReopened(SessionId),
+    ServerStopping(ServerId),
+    ServerStopped(ServerId),
     ProcessEnded,
     Snapshot,
     TraceEnd,

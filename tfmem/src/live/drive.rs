@@ -1,6 +1,6 @@
 //! The loop of a trace.
 
-use std::{os::fd::AsFd as _, sync::Arc, time::Duration};
+use std::{os::fd::AsFd as _, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use tokio::{
@@ -9,7 +9,10 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval},
 };
 
-use super::Live;
+use super::{
+    Live,
+    marks::{FOLDER, Marks, Request},
+};
 use crate::{
     event::{Addr, Body, Event, ExitStatus, Snapshot},
     observe::snapshot,
@@ -57,6 +60,9 @@ impl Live {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut quiet_since = Instant::now();
         let mut main_status = None;
+        let mut marks = Marks::listen(Path::new(FOLDER))
+            .inspect_err(|error| log::info!("`tfmem mark` will not reach this trace: {error}"))
+            .ok();
         loop {
             tokio::select! {
                 guard = ring.readable() => guard?.clear_ready(),
@@ -66,12 +72,16 @@ impl Live {
                         main_status = Some(status);
                     }
                 }
+                Some(request) = asked(&mut marks) => self.mark(request),
                 () = stop.wait() => return Ok(self.end(End::Asked)),
             }
             if self.drain() {
                 quiet_since = Instant::now();
             }
             self.look_around();
+            if self.closes.as_ref().is_some_and(|closes| closes.over_at(clock::boot_ns())) {
+                return Ok(self.end(End::Asked));
+            }
             if let Some(end) = self.over(main, main_status) {
                 return Ok(self.end(end));
             }
@@ -128,6 +138,7 @@ impl Live {
             self.programs.untrack(pid);
         }
         self.say_losses();
+        self.libraries.symbols().say_unseen();
         self.emit(0, Body::TraceEnd);
         let mut rest = Vec::new();
         self.order.flush(&mut rest);
@@ -172,6 +183,24 @@ impl Live {
         any
     }
 
+    /// Sets a mark, if the process is ours.
+    fn mark(&mut self, request: Request) {
+        let Request { pid, label, answer } = request;
+        let ours = self.tracked.contains_key(&pid);
+        if ours {
+            self.emit(pid, Body::Mark { label });
+            self.look_at_boundary(pid, clock::boot_ns());
+        }
+        // One who did not wait for the answer does not need it.
+        let _ = answer.send(ours);
+    }
+
+    /// A boundary that is over as soon as it begins: a look now, and one when survivors are due.
+    fn look_at_boundary(&mut self, pid: u32, at: u64) {
+        self.schedule.at(pid, at);
+        self.schedule.at(pid, at + self.options.grace.as_nanos() as u64);
+    }
+
     fn pass_on(&mut self) {
         let mut ready = Vec::new();
         self.order.release(clock::boot_ns(), &mut ready);
@@ -198,18 +227,24 @@ impl Live {
 
     /// What an event asks of us at once.
     fn react(&mut self, event: &Event) {
-        if event.pid != self.last_seen && !self.tracked.contains_key(&event.pid) && !ended(event.pid) {
+        if event.pid != self.last_seen && !self.tracked.contains_key(&event.pid) && info::alive(event.pid) {
             // The record of its fork was dropped; the kernel traces it all the same.
             self.follow(event.pid, false, false);
         }
         self.last_seen = event.pid;
+        if let Some(closes) = &mut self.closes {
+            closes.feed(event);
+        }
         match &event.body {
             Body::Fork { child, .. } => {
-                let seized = self.warden.as_ref().is_some_and(|warden| warden.seize(*child).is_ok());
-                self.follow(*child, seized, false);
+                // The warden follows what a followed process makes.
+                self.follow(*child, self.warden.is_some(), false);
                 if self.libraries.announced(event.pid) {
                     // The child has the parent's libraries, probes and all, and maps nothing anew.
-                    self.judge(*child, None);
+                    // Its next program may be in place already: what is found counts for the moment of the fork.
+                    for found in self.libraries.judge(&mut self.programs, *child, None) {
+                        self.order.push(Event { at: event.at, ..found });
+                    }
                 }
             }
             Body::Exec => {
@@ -228,6 +263,11 @@ impl Live {
             Body::Leave { call, .. } if call.wakes() => {
                 self.schedule.at(event.pid, event.at + self.options.grace.as_nanos() as u64);
             }
+            Body::UserEnter { number } => {
+                self.libraries.symbols().called(*number);
+                self.look_at_boundary(event.pid, event.at);
+            }
+            Body::UserLeave { .. } => self.schedule.at(event.pid, event.at + self.options.grace.as_nanos() as u64),
             Body::ThreadExit if event.pid == event.tid => {
                 if let Some(tracked) = self.tracked.get_mut(&event.pid) {
                     tracked.leader_gone = true;
@@ -254,7 +294,15 @@ impl Live {
         }
         // With the totals everybody is asked: the record of a main thread's end may have been dropped.
         let candidates = self.tracked.iter().filter(|(_, tracked)| !tracked.seized && (totals || tracked.leader_gone));
-        let gone: Vec<u32> = candidates.map(|(pid, _)| *pid).filter(|pid| ended(*pid)).collect();
+        let mut gone: Vec<u32> = candidates
+            .filter(|(pid, tracked)| !info::alive(**pid) || tracked.is_another(**pid))
+            .map(|(pid, _)| *pid)
+            .collect();
+        if totals {
+            // A followed process that is nowhere any more was followed by somebody else after all.
+            let followed = self.tracked.iter().filter(|(_, tracked)| tracked.seized).map(|(pid, _)| *pid);
+            gone.extend(followed.filter(|&pid| info::state(pid).is_none()));
+        }
         for pid in gone {
             self.ended(pid, None, clock::boot_ns());
         }
@@ -287,10 +335,14 @@ impl Live {
     }
 }
 
+/// The next mark, or never.
+async fn asked(marks: &mut Option<Marks>) -> Option<Request> {
+    match marks {
+        Some(marks) => marks.next().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Records decoded before they are acted on.
 const BATCH: usize = 4096;
 const EXEC: u32 = libc::PROT_EXEC as u32;
-
-fn ended(pid: u32) -> bool {
-    matches!(info::state(pid), None | Some('Z' | 'X'))
-}

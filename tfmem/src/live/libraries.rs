@@ -9,6 +9,7 @@ use std::{
 
 use tfmem_common::config::Annotation;
 
+use super::symbols::{Symbol, Symbols};
 use crate::{
     attach::{cache::Cache, elf, link::Programs, plan::Plan},
     catalogue,
@@ -41,14 +42,15 @@ struct Probed {
 #[derive(Debug)]
 pub struct Libraries {
     cache: Cache,
+    symbols: Symbols,
     files: BTreeMap<FileKey, Judgement>,
     announced: BTreeSet<(u32, FileKey)>,
 }
 
 impl Libraries {
-    pub fn new(cache: Option<&Path>) -> Self {
+    pub fn new(cache: Option<&Path>, symbols: Vec<Symbol>) -> Self {
         let cache = cache.map_or_else(Cache::open, Cache::at);
-        Self { cache, files: BTreeMap::new(), announced: BTreeSet::new() }
+        Self { cache, symbols: Symbols::new(symbols), files: BTreeMap::new(), announced: BTreeSet::new() }
     }
 
     /// Judges what a held process mapped.
@@ -75,7 +77,15 @@ impl Libraries {
                 events.extend(self.judge_line(programs, pid, line));
             }
         }
+        events.extend(self.symbols.take_told());
         events
+    }
+
+    /// Puts the probes in that a process needs, and tells nobody yet.
+    pub fn prepare(&mut self, programs: &mut Programs, pid: u32) {
+        for line in maps::read(pid).unwrap_or_default().iter().filter(|line| line.executable && line.inode != 0) {
+            self.files.entry(key(line)).or_insert_with(|| probe(programs, &self.cache, pid, line));
+        }
     }
 
     fn is_nothing(&self, pid: u32, start: Addr) -> bool {
@@ -90,6 +100,7 @@ impl Libraries {
         let key = key(line);
         if !self.files.contains_key(&key) {
             let judgement = probe(programs, &self.cache, pid, line);
+            self.symbols.judge(programs, pid, line);
             self.files.insert(key, judgement);
         }
         let info = match self.files.get(&key) {
@@ -111,6 +122,11 @@ impl Libraries {
         self.announced.iter().any(|&(of, _)| of == pid)
     }
 
+    /// The user's own boundary symbols.
+    pub const fn symbols(&mut self) -> &mut Symbols {
+        &mut self.symbols
+    }
+
     /// The process ended or became another program.
     pub fn forget(&mut self, pid: u32) {
         self.announced.retain(|&(of, _)| of != pid);
@@ -129,19 +145,19 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
     let path = line.map_file(pid);
     match elf::interesting(&path) {
         Ok(true) => {}
-        Ok(false) => return nothing_in(line),
+        Ok(false) => return nothing_in(line, &path),
         Err(error) => {
             log::debug!("{}: {error}", line.name);
-            return nothing_in(line);
+            return nothing_in(line, &path);
         }
     }
     let begun = Instant::now();
     let plan = match cache.resolve(&path) {
-        Ok(plan) if plan.points.is_empty() => return nothing_in(line),
+        Ok(plan) if plan.points.is_empty() => return nothing_in(line, &path),
         Ok(plan) => plan,
         Err(error) => {
             log::warn!("{}: no probes: {error}", line.name);
-            return nothing_in(line);
+            return nothing_in(line, &path);
         }
     };
     let resolved = begun.elapsed();
@@ -158,7 +174,7 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
     if let Some(missing) = plan.chunks_unseen() {
         log::warn!("{}: {}", line.name, missing.reason);
     }
-    let mut blind = blind(&line.name, |name| plan.tells(name));
+    let mut blind = blind(&line.name, |name| plan.tells(name, &refused));
     let chunks = plan.chunks_unseen().map(|missing| missing.entry.clone());
     blind.extend(chunks.filter(|entry| !blind.contains(entry)));
     let missing = plan.missing.iter().map(|missing| missing.entry.clone());
@@ -176,9 +192,13 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
     Judgement::Probed(Box::new(Probed { plan, info: Arc::new(info) }))
 }
 
-/// A file without anything to probe: of no interest, unless its name says that it should have something.
-fn nothing_in(line: &Line) -> Judgement {
-    let blind = blind(&line.name, |_| false);
+/// A file without anything to probe: of no interest, unless its name says that it should have something, or what it
+/// holds does (a stripped program with TensorFlow linked in).
+fn nothing_in(line: &Line, path: &Path) -> Judgement {
+    let mut blind = blind(&line.name, |_| false);
+    if blind.is_empty() && elf::nameless(path).unwrap_or(false) {
+        blind = catalogue::all_essentials().map(str::to_owned).collect();
+    }
     if blind.is_empty() {
         return Judgement::Nothing;
     }
@@ -198,7 +218,8 @@ fn nothing_in(line: &Line) -> Judgement {
 /// What a library of this name must have and has not.
 fn blind(name: &str, found: impl Fn(&str) -> bool) -> Vec<String> {
     let essentials = catalogue::family_by_name(name).into_iter().flat_map(catalogue::essentials);
-    essentials.filter(|entry| !found(entry)).map(str::to_owned).collect()
+    let served = |entry: &str| found(entry) || catalogue::instead_of(entry).is_some_and(&found);
+    essentials.filter(|entry| !served(entry)).map(str::to_owned).collect()
 }
 
 fn warn_blind(info: &LibraryInfo) {

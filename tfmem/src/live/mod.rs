@@ -3,11 +3,14 @@
 //! The loop reacts to what cannot wait (a held process, a fork, a moment to look at a process) and hands every event
 //! on to the [`sink`]. It keeps no account of memory: that is the ledger's work.
 
+mod closes;
 pub mod drive;
 mod facts;
 mod libraries;
+pub mod marks;
 mod schedule;
 pub mod sink;
+pub mod symbols;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +23,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use tfmem_common::config::{PROCESS_HOLD, Process};
 
-use self::{libraries::Libraries, schedule::Schedule, sink::Sink};
+use self::{closes::Closes, libraries::Libraries, schedule::Schedule, sink::Sink};
 use crate::{
     attach::{
         kernel,
@@ -42,6 +45,8 @@ pub struct Options {
     pub debug_bpf: bool,
     /// Where resolved symbols are kept between runs; `None`: the default place.
     pub cache: Option<PathBuf>,
+    /// Functions that the user named as boundaries.
+    pub symbols: Vec<symbols::Symbol>,
 }
 
 /// Everything a running trace owns.
@@ -64,16 +69,27 @@ pub struct Live {
     deadline: Option<u64>,
     /// The process of the last event.
     last_seen: u32,
+    /// What `--until-close` waits for.
+    closes: Option<Closes>,
 }
 
 #[derive(Debug, Default)]
 struct Tracked {
     /// Seized by the warden: its end will be told with its status.
     seized: bool,
+    /// When it started: a pid may be another process's by the time we ask for it.
+    started: Option<u64>,
     /// Its main thread has ended.
     leader_gone: bool,
     /// It was seen at its very end: nothing that is read later says more.
     exiting: bool,
+}
+
+impl Tracked {
+    /// Has the pid become another process's? Its end went unnoticed then.
+    fn is_another(&self, pid: u32) -> bool {
+        self.started.is_some_and(|started| info::started(pid).is_some_and(|now| now != started))
+    }
 }
 
 /// Probes that are still in. They fire for nobody any more once the traced processes are forgotten.
@@ -102,7 +118,7 @@ impl Live {
             programs.log().context("read the BPF programs' log")?;
         }
         let live = Self {
-            libraries: Libraries::new(options.cache.as_deref()),
+            libraries: Libraries::new(options.cache.as_deref(), options.symbols.clone()),
             options,
             programs,
             ring,
@@ -117,6 +133,7 @@ impl Live {
             tracked: BTreeMap::new(),
             deadline: None,
             last_seen: 0,
+            closes: None,
         };
         Ok((live, Capabilities(capabilities)))
     }
@@ -152,7 +169,13 @@ impl Live {
     pub fn begin_running(&mut self, pids: &[u32]) -> Result<()> {
         self.emit(0, Body::TraceStart);
         let children = pids.iter().flat_map(|&pid| info::descendants(pid));
-        let all: BTreeSet<u32> = pids.iter().copied().chain(children).collect();
+        let us = std::process::id();
+        let all: BTreeSet<u32> = pids.iter().copied().chain(children).filter(|&pid| pid != us).collect();
+        // The probes go in first, which takes a while: with the process traced already, calls would be seen of which
+        // only one end has its probe.
+        for &pid in &all {
+            self.libraries.prepare(&mut self.programs, pid);
+        }
         for pid in all {
             self.programs.track(pid, Process::default())?;
             self.follow(pid, false, true);
@@ -162,8 +185,24 @@ impl Live {
         Ok(())
     }
 
+    /// The traced processes, in words.
+    #[must_use]
+    pub fn who(&self) -> String {
+        let pids: Vec<String> = self.tracked.keys().take(8).map(u32::to_string).collect();
+        let more = self.tracked.len() - pids.len();
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let noun = if self.tracked.len() == 1 { "process" } else { "processes" };
+        format!("{noun} {}{more}", pids.join(", "))
+    }
+
+    /// Ends the trace a grace time after this many sessions were closed.
+    pub fn until_closes(&mut self, count: u64) {
+        self.closes = Some(Closes::new(count, self.options.grace.as_nanos() as u64));
+    }
+
     fn follow(&mut self, pid: u32, seized: bool, attached: bool) {
-        self.tracked.insert(pid, Tracked { seized, ..Tracked::default() });
+        let started = info::started(pid);
+        self.tracked.insert(pid, Tracked { seized, started, ..Tracked::default() });
         if let Some(guard) = &self.guard {
             guard.add(pid);
         }

@@ -160,7 +160,8 @@ impl Head {
             tfmem: env!("CARGO_PKG_VERSION").to_owned(),
             grace_ns: options.grace_ns,
             min_bytes: options.min_bytes,
-            facts: facts.into(),
+            // What the trace costs is known at its end alone.
+            facts: RecordedFacts { cost: None, ..facts.into() },
         }
     }
 

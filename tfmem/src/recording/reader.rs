@@ -110,6 +110,11 @@ impl<R: Read> Reader<R> {
         &self.head
     }
 
+    /// Bytes of the frames that were read and found sound.
+    pub const fn stopped_at(&self) -> u64 {
+        self.at
+    }
+
     /// How the reading ended. Reads what is left of the file to tell how much it is.
     pub fn end(mut self) -> End {
         let rest = io::copy(&mut self.input, &mut io::sink()).unwrap_or(0);

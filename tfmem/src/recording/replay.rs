@@ -77,6 +77,6 @@ fn count(end: &End, facts: &mut Facts) {
     };
     lost("recording_truncated", u64::from(end.tail.is_none()));
     lost("recording_damaged_frames", u64::from(end.damaged));
-    lost("recording_bytes_unread", if end.tail.is_none() { end.unread } else { 0 });
+    lost("recording_unread_bytes", if end.tail.is_none() { end.unread } else { 0 });
     lost("recording_events_unknown", end.unknown);
 }

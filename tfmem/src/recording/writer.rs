@@ -15,12 +15,12 @@ use crate::event::Event;
 
 /// A frame waits this long for more events. With the time that events wait to be put in order this stays well below
 /// the second that a killed tracer may lose.
-pub const LATEST: Duration = Duration::from_millis(500);
+pub const LATEST: Duration = Duration::from_millis(300);
 /// A frame is ended when it has this many bytes: enough for the dictionaries and zstd to pay, small beside memory.
 const ENOUGH_BYTES: usize = 1 << 20;
-/// The best trade of size and time for these columns, measured on recordings of real programs: level 1 writes 8 % more,
-/// level 9 takes 4 times as long for 2 % less.
-const LEVEL: i32 = 3;
+/// The columns leave little to find: level 3 takes twice as long for 3 % less, level 9 seven times as long for 4 %
+/// (measured, see `docs/recording.md`).
+const LEVEL: i32 = 1;
 
 pub struct Writer<W> {
     out: W,

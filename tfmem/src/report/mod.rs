@@ -8,7 +8,13 @@ mod tests;
 pub mod text;
 pub mod units;
 
-use model::Report;
+use model::{Cause, Report};
+
+/// Whether there is something that this report could not see: a limit that is kept then says nothing.
+#[must_use]
+pub fn blind(report: &Report) -> bool {
+    report.processes.iter().flat_map(|p| &p.frameworks).any(|f| !f.blind.is_empty())
+}
 
 /// Whether what the trace blames exceeds `limit` bytes. Memory that an allocator keeps for its next user is not
 /// counted.
@@ -18,7 +24,8 @@ pub fn fail_above(report: &Report, limit: u64) -> bool {
         .processes
         .iter()
         .flat_map(|p| &p.verdicts)
-        .filter(|v| !v.cause.is_reserve())
+        // What was there before the trace outlived nothing that the trace saw.
+        .filter(|v| !v.cause.is_reserve() && v.cause != Cause::BeforeAttach)
         .fold(0, |sum, v| sum.saturating_add(v.bytes));
     blamed > limit
 }

@@ -82,8 +82,13 @@ pub struct Process {
     pub exit: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
+    /// Its place in a distributed job, from `TF_CONFIG` or from `--job_name` and `--task_index`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<Job>,
     /// The process ran before the trace began.
     pub attached: bool,
+    /// It runs in a copy of its parent's memory (fork without exec): what it inherited is counted with the parent.
+    pub forked: bool,
     /// From the start of the process (attached: of the trace) to its end (or the trace's).
     pub seen_ms: u64,
     pub frameworks: Vec<Framework>,
@@ -96,6 +101,13 @@ pub struct Process {
     pub verdicts: Vec<Verdict>,
     /// What a close or a delete gave back, in sentences with their figures.
     pub released: Vec<Released>,
+}
+
+/// A task of a distributed job: `worker`, 1.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    pub name: String,
+    pub task: u64,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -176,6 +188,9 @@ pub struct Boundary {
     pub id: u64,
     pub kind: BoundaryKind,
     pub label: String,
+    /// The session's handle on its master: boundaries of one session have the same one in every process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handle: Option<String>,
     /// When the span that this boundary ends began.
     pub opened_at: String,
     pub at: String,

@@ -12,6 +12,7 @@ use crate::report::model::{
     self, Boundary, BoundaryKind, Coverage, EndedSession, Framework, HandleCount, Handles, Now, OpenSession, Report,
     ReportOptions, Sessions, Tfmem, Verdict,
 };
+use crate::report::units::plain;
 
 /// Sessions that ended, listed one by one.
 const MAX_ENDED: usize = 200;
@@ -130,7 +131,9 @@ impl Builder<'_> {
                 ExitStatus::Signal(signal) => format!("signal {signal}"),
             }),
             cgroup: info.and_then(|i| i.cgroup.clone()),
+            job: info.and_then(|i| i.job.as_ref()).map(|j| model::Job { name: j.name.clone(), task: j.task }),
             attached,
+            forked: p.forked_from.is_some() && p.execs == 0,
             seen_ms: end.saturating_sub(seen_from) / 1_000_000,
             frameworks: p.identity.libraries.iter().map(|l| framework(l)).collect(),
             now: self.now(),
@@ -162,6 +165,7 @@ impl Builder<'_> {
             id: r.id,
             kind: r.kind,
             label: label(r),
+            handle: handle(r),
             opened_at: self.clock.rfc3339(r.opened),
             at: self.clock.rfc3339(r.at),
             after_at: self.clock.rfc3339(r.after),
@@ -221,6 +225,9 @@ impl Builder<'_> {
             graphs: count(&p.graphs),
             contexts: count(&p.contexts),
             functions: count(&p.functions),
+            servers: count(&p.servers.counts),
+            worker_sessions: count(&p.worker_sessions.counts),
+            master_sessions: count(&p.masters.counts),
             ..Handles::default()
         }
     }
@@ -242,12 +249,14 @@ impl Builder<'_> {
         let open = open.iter().take(MAX_OPEN).map(|s| OpenSession {
             id: s.id,
             opened_at: self.clock.rfc3339(s.opened),
+            handle: s.remote_handle.as_deref().map(str::to_owned),
             age_ms: end.saturating_sub(s.opened) / 1_000_000,
             bytes: held.get(&s.id).copied().unwrap_or(0),
             place: None,
         });
         let ended = ended.iter().rev().take(MAX_ENDED).rev().map(|s| EndedSession {
             id: s.id,
+            handle: s.remote_handle.as_deref().map(str::to_owned),
             opened_at: self.clock.rfc3339(s.opened),
             closed_at: s.closed.map(|at| self.clock.rfc3339(at)),
             deleted_at: s.deleted.map(|at| self.clock.rfc3339(at)),
@@ -277,10 +286,21 @@ const fn is_end(kind: BoundaryKind) -> bool {
     matches!(kind, BoundaryKind::ProcessExit | BoundaryKind::TraceEnd)
 }
 
+/// What ties a session's boundaries in all processes that took part in it.
+fn handle(r: &Record) -> Option<String> {
+    let name = r.name.as_deref().filter(|_| matches!(r.subject, Subject::Session(_) | Subject::Worker(_)));
+    name.map(|name| plain(name, 64))
+}
+
 fn label(r: &Record) -> String {
+    let name = || r.name.as_deref().map_or_else(|| "?".to_owned(), |name| plain(name, 200));
     match (r.kind, r.subject) {
         (BoundaryKind::SessionClosed, Subject::Session(id)) => format!("session {id} closed"),
         (BoundaryKind::SessionDeleted, Subject::Session(id)) => format!("session {id} deleted"),
+        (BoundaryKind::WorkerSessionDeleted, _) => format!("worker session {} ended", name()),
+        (BoundaryKind::ServerStopped, Subject::Server(id)) => format!("server {id} told to stop"),
+        (BoundaryKind::Mark, _) => name(),
+        (BoundaryKind::Symbol, _) => name(),
         (BoundaryKind::ContextDeleted, _) => "eager context deleted".to_owned(),
         (BoundaryKind::CachesCleared, _) => "eager context's caches cleared".to_owned(),
         (BoundaryKind::ProcessExit, _) => "process ended".to_owned(),

@@ -6,6 +6,7 @@
 mod assemble;
 mod causes;
 pub mod clock;
+mod follow;
 mod look;
 pub mod place;
 mod pools;
@@ -30,11 +31,11 @@ use rustc_hash::FxHashMap;
 
 pub use clock::WallClock;
 
-use crate::event::{Addr, Body, Call, Event};
-use crate::ledger::types::{Change, SessionId};
+use crate::event::{Body, Call, Event};
+use crate::ledger::types::Change;
 use crate::ledger::{Ledger, Process};
 use crate::report::model::{BoundaryKind, Cost, Host, Report};
-use record::{Leftover, Subject};
+use record::Leftover;
 use watch::{Context, Watch};
 
 /// What the user may choose.
@@ -211,7 +212,15 @@ impl Analysis {
     /// What the changes do not tell.
     fn note(&mut self, event: &Event, known: &look::Known) {
         // Most events are allocations: nothing to note, nothing to look up.
-        if !matches!(event.body, Body::Snapshot(_) | Body::Exec | Body::Leave { call: Call::NewContext, .. }) {
+        if !matches!(
+            event.body,
+            Body::Snapshot(_)
+                | Body::Exec
+                | Body::Leave { call: Call::NewContext, .. }
+                | Body::Mark { .. }
+                | Body::UserEnter { .. }
+                | Body::UserLeave { .. }
+        ) {
             return;
         }
         let Some(&i) = self.current.get(&event.pid) else { return };
@@ -235,54 +244,7 @@ impl Analysis {
                     watch.contexts.insert(*ret, event.at);
                 }
             }
-            _ => {}
-        }
-    }
-
-    fn follow(&mut self, event: &Event, change: &Change) {
-        let Some(&i) = self.current.get(&event.pid) else { return };
-        let (at, grace) = (event.at, self.options.grace_ns);
-        let due = self.with(i, |watch, cx| match change {
-            Change::SessionClosing(id) => {
-                begin_session(watch, cx, BoundaryKind::SessionClosed, *id, at);
-                None
-            }
-            Change::SessionDeleting(id) => {
-                begin_session(watch, cx, BoundaryKind::SessionDeleted, *id, at);
-                None
-            }
-            Change::SessionClosed(id) => {
-                let subject = Subject::Session(*id);
-                // A delete that closes on its way is one boundary, the delete.
-                if cx.process.session(*id).is_some_and(|s| s.deleting.is_some() && s.deleting == s.closing) {
-                    watch.dismiss(BoundaryKind::SessionClosed, subject);
-                    return None;
-                }
-                watch.ended(cx, BoundaryKind::SessionClosed, subject, at, grace)
-            }
-            Change::SessionDeleted(id) => {
-                watch.ended(cx, BoundaryKind::SessionDeleted, Subject::Session(*id), at, grace)
-            }
-            Change::ContextDeleting(context) => {
-                begin_context(watch, cx, BoundaryKind::ContextDeleted, *context, at);
-                None
-            }
-            Change::ContextDeleted(context) => {
-                watch.contexts.remove(context);
-                watch.ended(cx, BoundaryKind::ContextDeleted, Subject::Context(*context), at, grace)
-            }
-            Change::CachesClearing(context) => {
-                begin_context(watch, cx, BoundaryKind::CachesCleared, *context, at);
-                None
-            }
-            Change::CachesCleared(context) => {
-                watch.last_cleared = Some(at);
-                watch.ended(cx, BoundaryKind::CachesCleared, Subject::Context(*context), at, grace)
-            }
-            Change::SessionOpened(_) | Change::ProcessEnded | Change::Snapshot | Change::TraceEnd => None,
-        });
-        if let Some(due) = due.flatten() {
-            self.due.push(Reverse((due, i)));
+            _ => self.users_boundary(i, event),
         }
     }
 
@@ -349,21 +311,6 @@ impl Analysis {
             self.with(i, |watch, cx| watch.ends(cx, BoundaryKind::TraceEnd, at));
         }
     }
-}
-
-fn begin_session(watch: &mut Watch, cx: Context, kind: BoundaryKind, id: SessionId, at: u64) {
-    let opened = cx.process.session(id).map_or(at, |s| s.opened);
-    watch.begins(cx, kind, Subject::Session(id), opened, at);
-}
-
-/// A context's span begins where it was made; for its caches, where they were cleared last.
-fn begin_context(watch: &mut Watch, cx: Context, kind: BoundaryKind, context: Addr, at: u64) {
-    let made = watch.contexts.get(&context).copied().unwrap_or(cx.process.born);
-    let opened = match kind {
-        BoundaryKind::CachesCleared => watch.last_cleared.map_or(made, |cleared| cleared.max(made)),
-        _ => made,
-    };
-    watch.begins(cx, kind, Subject::Context(context), opened, at);
 }
 
 /// When resident bytes were read last, and what they were.

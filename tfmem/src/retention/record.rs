@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::event::{Addr, Snapshot};
+use crate::ledger::distributed::ServerId;
 use crate::ledger::types::{BlockLayer, SessionId, Totals};
 use crate::report::model::{Bands, BoundaryKind, Layers, Pool, Survivor, Verdict};
 
@@ -61,7 +62,14 @@ pub(super) struct Block {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Session(SessionId),
+    /// A client's session as this worker knows it.
+    Worker(SessionId),
+    Server(ServerId),
     Context(Addr),
+    /// A mark, by its place in the list of labels.
+    Mark(usize),
+    /// A function that the user named as a boundary.
+    Symbol(u16),
     Process,
 }
 
@@ -112,6 +120,8 @@ pub(super) struct Record {
     pub id: u64,
     pub kind: BoundaryKind,
     pub subject: Subject,
+    /// A session's handle, a mark's label, a symbol.
+    pub name: Option<Arc<str>>,
     pub opened: u64,
     pub at: u64,
     /// When the survivors were taken.

@@ -8,7 +8,9 @@ use crate::report::units::{bytes, counted, span_ms};
 /// Closes of one kind that follow one another are told together: "closing 4 sessions gave back 256.0 MiB".
 pub(super) fn released(records: &[Record], born: u64, min_bytes: u64, clock: WallClock) -> Vec<Released> {
     let mut runs: Vec<Run> = Vec::new();
-    for record in records.iter().filter(|r| matches!(r.subject, Subject::Session(_)) && r.given_back > 0) {
+    for record in
+        records.iter().filter(|r| matches!(r.subject, Subject::Session(_) | Subject::Worker(_)) && r.given_back > 0)
+    {
         match runs.last_mut() {
             Some(run) if run.kind == record.kind => run.add(record),
             _ => runs.push(Run::of(record)),
@@ -39,7 +41,11 @@ impl Run {
     }
 
     fn report(&self, born: u64, clock: WallClock) -> Released {
-        let verb = if self.kind == BoundaryKind::SessionDeleted { "deleting" } else { "closing" };
+        let (verb, noun) = match self.kind {
+            BoundaryKind::SessionDeleted => ("deleting", "session"),
+            BoundaryKind::WorkerSessionDeleted => ("the end of", "worker session"),
+            _ => ("closing", "session"),
+        };
         let since = |at: u64| span_ms(at.saturating_sub(born) / 1_000_000);
         let (first, last) = (since(self.first), since(self.last));
         let when = if first == last {
@@ -53,7 +59,7 @@ impl Run {
             first_at: clock.rfc3339(self.first),
             last_at: clock.rfc3339(self.last),
             bytes: self.bytes,
-            summary: format!("{verb} {} gave back {}, {when}", counted(self.count, "session"), bytes(self.bytes)),
+            summary: format!("{verb} {} gave back {}, {when}", counted(self.count, noun), bytes(self.bytes)),
         }
     }
 }

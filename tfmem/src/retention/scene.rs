@@ -10,6 +10,7 @@ use crate::ledger::{Ledger, Process};
 use crate::report::model::BoundaryKind;
 
 use super::record::Subject;
+use crate::report::units::plain;
 
 /// A pool's counters at the first boundary that saw it: what came after is reuse or growth.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +60,14 @@ impl Scene<'_> {
         named.filter(|n| !n.is_empty()).map_or_else(|| format!("pool@{pool:#x}"), str::to_owned)
     }
 
+    /// `session 3`, `worker session 4f2ac1e09b3d5a78`
+    pub fn owner_name(&self, id: SessionId) -> String {
+        match self.process.worker_sessions.find(id) {
+            Some(worker) => format!("worker session {}", plain(&worker.handle, 20)),
+            None => format!("session {id}"),
+        }
+    }
+
     /// What outlived this boundary.
     pub fn survivors(&self) -> impl Iterator<Item = Allocation> + '_ {
         let claim = match self.subject {
@@ -68,6 +77,10 @@ impl Scene<'_> {
         self.process.allocations().filter(is_memory).filter(move |a| match self.subject {
             Subject::Process => true,
             Subject::Session(_) => claim.as_ref().is_some_and(|c| c.holds(a)),
+            Subject::Worker(id) => of_worker(self.process, id, a),
+            Subject::Server(_) => a.owner.is_some_and(|owner| is_served(self.process, owner)),
+            // Born in the span itself: what was there when it began is not its own.
+            Subject::Mark(_) | Subject::Symbol(_) => self.opened < a.born && a.born <= self.at,
             Subject::Context(_) => a.owner.is_none() && (self.opened..=self.at).contains(&a.born),
         })
     }
@@ -104,6 +117,18 @@ impl Claim {
             None => self.span.contains(&a.born) && !self.rivals.iter().any(|r| r.contains(&a.born)),
         }
     }
+}
+
+/// Whether memory is a worker session's: made by its steps, which in the process of its client are the client's.
+pub(super) fn of_worker(process: &Process, id: SessionId, a: &Allocation) -> bool {
+    let Some(owner) = a.owner else { return false };
+    let client = || process.session(owner).and_then(|s| s.remote_handle.clone());
+    owner == id || process.worker_sessions.find(id).is_some_and(|worker| client().is_some_and(|h| h == worker.handle))
+}
+
+/// Whether a session ran on a server of this process, as far as that is known.
+fn is_served(process: &Process, owner: SessionId) -> bool {
+    process.worker_sessions.find(owner).is_some() || process.session(owner).is_some_and(|s| s.remote)
 }
 
 /// When a session's span ended: its close, or the delete that was its close.

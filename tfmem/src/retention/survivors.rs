@@ -150,8 +150,8 @@ fn row(scene: &Scene, group: &Group, ranges: Vec<(Addr, u64)>) -> Row {
         oldest_age_ms: scene.after.saturating_sub(group.oldest) / 1_000_000,
         cause: group.key.cause,
         owner: group.key.owner.map(|id| match scene.process.session(id) {
-            Some(_) => format!("session {id}"),
-            None => "session that failed to open".to_owned(),
+            None if scene.process.worker_sessions.find(id).is_none() => "session that failed to open".to_owned(),
+            _ => scene.owner_name(id),
         }),
         pool: group.key.pool.map(|pool| scene.pool_name(pool)),
         device: None,

@@ -107,6 +107,29 @@ impl Script {
                 let origin = self.origin(at, args.get(2));
                 put(self, Body::HeapAlloc { addr: hex(args[0]), bytes: size(args[1]), origin });
             }
+            "stepheap" => {
+                let mut origin = self.origin(at, args.get(2));
+                origin.step = args[3].parse().expect("step");
+                put(self, Body::HeapAlloc { addr: hex(args[0]), bytes: size(args[1]), origin });
+            }
+            "server" => {
+                put(self, enter(Call::NewServer, [0; 6]));
+                put(self, Body::Leave { call: Call::NewServer, ret: hex(args[0]) });
+            }
+            "step" => {
+                let step = args[0].parse().expect("step");
+                put(self, named(Call::WorkerStep, [0, 0, step, 0, 0, 0], args[1]));
+            }
+            "graph" => put(self, named(Call::WorkerGraphNew, [0; 6], args[0])),
+            "ungraph" => put(self, named(Call::WorkerGraphGone, [0; 6], args[0])),
+            "cleanup" => put(self, enter(Call::WorkerCleanup, [0; 6])),
+            "mark" => put(self, Body::Mark { label: Arc::from(args[0]) }),
+            "symbol" => {
+                let (number, name) = (args[0].parse().expect("number"), Arc::from(args[1]));
+                put(self, Body::UserSymbol { number, name, entry_only: args.contains(&"never") });
+            }
+            "call" => put(self, Body::UserEnter { number: args[0].parse().expect("number") }),
+            "return" => put(self, Body::UserLeave { number: args[0].parse().expect("number") }),
             "unheap" => put(self, Body::HeapFree { addr: hex(args[0]) }),
             word => {
                 let (name, leaves) = word.strip_prefix('/').map_or((word, false), |rest| (rest, true));
@@ -116,6 +139,9 @@ impl Script {
                     "delete" => Call::DeleteSession,
                     "clear" => Call::ClearCaches,
                     "drop" => Call::DeleteContext,
+                    "graph" => Call::WorkerGraphNew,
+                    "ungraph" => Call::WorkerGraphGone,
+                    "stop" => Call::ServerStop,
                     _ => panic!("no such word: {word}"),
                 };
                 if leaves {
@@ -148,6 +174,10 @@ fn enter(call: Call, args: [u64; 6]) -> Body {
     Body::Enter { call, args, text: None }
 }
 
+fn named(call: Call, args: [u64; 6], text: &str) -> Body {
+    Body::Enter { call, args, text: Some(Arc::from(text)) }
+}
+
 /// `NAME [ppid=N] [attached] [started=MS]`
 fn process(at: u64, args: &[&str]) -> Body {
     let value = |key: &str| args.iter().find_map(|a| a.strip_prefix(key));
@@ -159,6 +189,7 @@ fn process(at: u64, args: &[&str]) -> Body {
         started_at: value("started=").map_or(at, |v| v.parse::<u64>().expect("ms") * 1_000_000),
         cgroup: None,
         attached: args.contains(&"attached"),
+        job: None,
     }))
 }
 

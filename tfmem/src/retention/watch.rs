@@ -1,29 +1,31 @@
 //! One process under analysis: its boundaries from the closing call to the filled-in record.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use super::pools::{self, region_bytes};
 use super::record::{Block, Leftover, Look, Pending, Record, Side, Subject, layers};
-use super::scene::{Baseline, Claim, Scene, is_memory};
+use super::scene::{self, Baseline, Claim, Scene, is_memory};
 use super::survivors;
 use super::timeline::Timeline;
 use crate::event::Addr;
-use crate::ledger::types::SessionId;
+use crate::ledger::types::{Allocation, SessionId};
 use crate::ledger::{Ledger, Process};
 use crate::report::model::BoundaryKind;
 
 /// An observation this long before a boundary still tells of it.
 const NEAR: u64 = 1_000_000_000;
-/// An observation this long after a close ended may stand for the time before it, when there is no better one.
-const JUST_AFTER: u64 = 50_000_000;
 /// Boundaries that wait at once. A program that closes more within the grace time would make each close look at all
 /// memory; the ones above are counted and left out.
 const MAX_PENDING: usize = 256;
 /// Boundaries kept of a process: the first ones and the last ones tell how it went.
 const KEPT_FIRST: usize = 100;
 const KEPT: usize = 500;
+/// Closing calls under way about one subject. More means that their returns are not seen (a function left by
+/// `longjmp` or an exception).
+const MAX_CLOSING: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Watch {
@@ -37,6 +39,11 @@ pub(super) struct Watch {
     /// Eager contexts, and when they were made.
     pub contexts: FxHashMap<Addr, u64>,
     pub last_cleared: Option<u64>,
+    /// Labels of the user's marks, and when the last one was set.
+    pub marks: Vec<Arc<str>>,
+    pub last_mark: Option<u64>,
+    /// When each of the user's boundary symbols returned last.
+    pub last_symbol: FxHashMap<u16, u64>,
     pub look: Option<Look>,
     /// A complete observation was compared with the ledger's mappings since the program began.
     pub compared: bool,
@@ -59,6 +66,7 @@ impl Watch {
     pub fn begins(&mut self, cx: Context, kind: BoundaryKind, subject: Subject, opened: u64, at: u64) {
         let blocks = match subject {
             Subject::Session(id) => blocks_of(cx.process, id),
+            Subject::Worker(id) => blocks_where(cx.process, |a| scene::of_worker(cx.process, id, a)),
             _ => Vec::new(),
         };
         if let (BoundaryKind::SessionDeleted, Subject::Session(id)) = (kind, subject) {
@@ -67,6 +75,12 @@ impl Watch {
         let mut before = side(cx.process);
         if let Some(look) = self.look.as_ref().filter(|l| l.at <= at && at - l.at <= NEAR) {
             before.see(look);
+        }
+        let same = |p: &Pending| p.kind == kind && p.subject == subject;
+        if self.closing.iter().filter(|p| same(p)).count() >= MAX_CLOSING
+            && let Some(oldest) = self.closing.iter().position(same)
+        {
+            self.closing.remove(oldest);
         }
         self.closing.push(Pending {
             kind,
@@ -105,6 +119,12 @@ impl Watch {
         if let Some(i) = self.closing.iter().rposition(|p| p.kind == kind && p.subject == subject) {
             self.closing.remove(i);
         }
+    }
+
+    /// What looked like the end of the subject was not.
+    pub fn revoke(&mut self, kind: BoundaryKind, subject: Subject) {
+        self.dismiss(kind, subject);
+        self.pending.retain(|p| (p.kind, p.subject) != (kind, subject));
     }
 
     /// A boundary is a mark on the timeline, and the first one that sees a pool is where its reuse is counted from.
@@ -168,6 +188,7 @@ impl Watch {
             id: self.next_id,
             kind: pending.kind,
             subject: pending.subject,
+            name: self.name(cx, pending.subject),
             opened: pending.opened,
             at: pending.at,
             after: now,
@@ -179,6 +200,17 @@ impl Watch {
             given_back: 0,
             leftovers: Vec::new(),
             awaits_look: true,
+        }
+    }
+
+    /// What the subject is called, where it has a name: a session's handle, a mark's label, a symbol.
+    fn name(&self, cx: Context, subject: Subject) -> Option<Arc<str>> {
+        match subject {
+            Subject::Session(id) => cx.process.session(id)?.remote_handle.clone(),
+            Subject::Worker(id) => cx.process.worker_sessions.find(id).map(|s| s.handle.clone()),
+            Subject::Mark(i) => self.marks.get(i).cloned(),
+            Subject::Symbol(number) => cx.ledger.user_symbol(number).map(|s| s.name.clone()),
+            Subject::Context(_) | Subject::Server(_) | Subject::Process => None,
         }
     }
 
@@ -232,14 +264,10 @@ impl Watch {
 
     /// The process was looked at: each boundary takes what tells of it.
     pub fn sees(&mut self, process: &Process, look: Look) {
+        let layers = side(process).layers;
         for p in &mut self.closing {
-            // Taken while the closing call is under way: nearer than the one before it.
-            if p.before.observed.is_none_or(|seen| seen < p.began) {
-                p.before.see(&look);
-            }
-        }
-        for p in &mut self.pending {
-            if p.before.observed.is_none() && look.at <= p.at.saturating_add(JUST_AFTER) {
+            // Taken while the closing call is under way, it tells of "before" as long as nothing was given back yet.
+            if p.before.layers == layers && p.before.observed.is_none_or(|seen| seen < p.began) {
                 p.before.see(&look);
             }
         }
@@ -298,9 +326,13 @@ pub(super) fn in_use(process: &Process) -> u64 {
 /// The session's memory as its closing call finds it.
 fn blocks_of(process: &Process, id: SessionId) -> Vec<Block> {
     let Some(claim) = Claim::of(&process.sessions, id) else { return Vec::new() };
+    blocks_where(process, |a| claim.holds(a))
+}
+
+fn blocks_where(process: &Process, which: impl Fn(&Allocation) -> bool) -> Vec<Block> {
     process
         .allocations()
-        .filter(|a| is_memory(a) && claim.holds(a))
+        .filter(|a| is_memory(a) && which(a))
         .map(|a| Block { layer: a.layer, addr: a.addr, born: a.born, bytes: a.bytes })
         .collect()
 }

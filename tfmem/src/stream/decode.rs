@@ -57,12 +57,12 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
         kind::CHUNK => chunk(view(kind::CHUNK, bytes)?),
         kind::HEAP_ALLOC => heap_alloc(view(kind::HEAP_ALLOC, bytes)?),
         kind::HEAP_FREE => Body::HeapFree { addr: view::<wire::HeapFree>(kind::HEAP_FREE, bytes)?.address },
-        kind::ENTER => enter(view(kind::ENTER, bytes)?, None)?,
+        kind::ENTER => entered(view(kind::ENTER, bytes)?)?,
         kind::ENTER_TEXT => {
             let record: &wire::EnterText = view(kind::ENTER_TEXT, bytes)?;
             enter(&record.enter, text(&record.text, record.text_len))?
         }
-        kind::LEAVE => leave(view(kind::LEAVE, bytes)?)?,
+        kind::LEAVE => left(view(kind::LEAVE, bytes)?)?,
         kind::MEMORY => memory_call(view(kind::MEMORY, bytes)?)?,
         kind::FORK => {
             let record: &wire::Fork = view(kind::FORK, bytes)?;
@@ -111,8 +111,18 @@ fn enter(record: &wire::Enter, text: Option<Arc<str>>) -> Result<Body, DecodeErr
     Ok(Body::Enter { call, args: catalogue::arguments(call, record.args), text })
 }
 
-fn leave(record: &wire::Leave) -> Result<Body, DecodeError> {
-    Ok(Body::Leave { call: call(record.call)?, ret: record.ret })
+fn entered(record: &wire::Enter) -> Result<Body, DecodeError> {
+    user_call(record.call).map_or_else(|| enter(record, None), |number| Ok(Body::UserEnter { number }))
+}
+
+fn left(record: &wire::Leave) -> Result<Body, DecodeError> {
+    let leave = || Ok(Body::Leave { call: call(record.call)?, ret: record.ret });
+    user_call(record.call).map_or_else(leave, |number| Ok(Body::UserLeave { number }))
+}
+
+/// A symbol that the user named as a boundary.
+fn user_call(number: u32) -> Option<u16> {
+    u16::try_from(number).ok().filter(|&number| number >= Body::FIRST_USER_CALL)
 }
 
 fn call(number: u32) -> Result<Call, DecodeError> {

@@ -2,6 +2,7 @@
 
 use std::{fs, io};
 
+use super::job;
 use crate::event::ProcessInfo;
 
 /// # Errors
@@ -10,15 +11,24 @@ pub fn read(pid: u32, attached: bool) -> io::Result<ProcessInfo> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (comm, ppid, start_ticks) =
         parse_stat(&stat).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat: not understood")))?;
+    let cmdline = cmdline(pid);
+    let job = job::read(pid, &cmdline);
     Ok(ProcessInfo {
         ppid,
         comm,
-        cmdline: cmdline(pid),
+        cmdline,
         exe: fs::read_link(format!("/proc/{pid}/exe")).map_or_else(|_| String::new(), |exe| exe.display().to_string()),
         started_at: start_ticks.saturating_mul(1_000_000_000 / ticks_per_second()),
         cgroup: cgroup(pid),
         attached,
+        job,
     })
+}
+
+/// When the process started, in clock ticks since boot: with the pid, who it is.
+#[must_use]
+pub fn started(pid: u32) -> Option<u64> {
+    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?).map(|(_, _, start)| start)
 }
 
 /// State letter of `/proc/PID/stat`; `None` when the process is gone.
@@ -34,6 +44,44 @@ pub fn parent_and_state(pid: u32) -> Option<(u32, char)> {
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?.chars().next()?;
     Some((fields.next()?.parse().ok()?, state))
+}
+
+/// Has any thread of the process not ended yet? (The main thread may end before the others: it is a zombie then.)
+#[must_use]
+pub fn alive(pid: u32) -> bool {
+    tasks(pid).any(|tid| !matches!(task_state(pid, tid), None | Some('Z' | 'X')))
+}
+
+/// The process that a thread belongs to.
+#[must_use]
+pub fn process_of(tid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// Thread `tid` is at its end: does the whole process end with it? So it is when every other thread has ended, stands
+/// at its own end, or has been sent the kill that `exit_group` sends.
+#[must_use]
+pub fn ending(pid: u32, tid: u32) -> bool {
+    const SIGKILL_BIT: u64 = 1 << 8;
+    tasks(pid).filter(|&other| other != tid).all(|other| {
+        if matches!(task_state(pid, other), None | Some('Z' | 'X' | 't')) {
+            return true;
+        }
+        let status = fs::read_to_string(format!("/proc/{pid}/task/{other}/status")).unwrap_or_default();
+        let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
+        pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).is_some_and(|bits| bits & SIGKILL_BIT != 0)
+    })
+}
+
+fn tasks(pid: u32) -> impl Iterator<Item = u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok())
+}
+
+fn task_state(pid: u32, tid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 /// Living descendants of a process, parents before children.

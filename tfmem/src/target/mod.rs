@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod guard;
 pub mod info;
+mod job;
 pub mod maps;
 pub mod ptrace;
 pub mod spawn;

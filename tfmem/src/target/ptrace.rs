@@ -13,7 +13,7 @@ pub enum Status {
     Exiting,
     /// Stopped as a whole by a stop signal.
     GroupStop,
-    /// Another ptrace stop (after a continue, a seizing).
+    /// Another ptrace stop: a thread or process was made, one begins, one was continued.
     Trap,
     /// About to receive this signal.
     Signal(i32),
@@ -24,16 +24,18 @@ pub enum Status {
 pub enum Sender {
     /// `SI_KERNEL`: such as the stop signal of our BPF program.
     Kernel,
-    Ourselves,
     Other,
 }
 
-/// Follows a process without stopping it. Its end will stop it for us, with all memory in place.
+/// Follows a process without stopping it, and every thread and child that it makes from now on. The end of each will
+/// stop it for us, with all memory in place.
 ///
 /// # Errors
 /// `EPERM` when somebody else traces it, `ESRCH` when it is gone.
 pub fn seize(pid: u32) -> io::Result<()> {
-    request(libc::PTRACE_SEIZE, pid, libc::PTRACE_O_TRACEEXIT as usize)
+    let options =
+        libc::PTRACE_O_TRACEEXIT | libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK;
+    request(libc::PTRACE_SEIZE, pid, options as usize)
 }
 
 /// Lets a stopped process run, delivering `signal` (0: none).
@@ -45,6 +47,15 @@ pub fn go_on(pid: u32, signal: i32) {
 /// Leaves a process in its group stop, but hears of its end.
 pub fn listen(pid: u32) {
     let _ = request(libc::PTRACE_LISTEN, pid, 0);
+}
+
+/// Is a thread followed by this process?
+#[must_use]
+pub fn is_traced_by_us(pid: u32, tid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    // The warden's own thread is named there.
+    tracer.is_some_and(|tracer| std::path::Path::new(&format!("/proc/self/task/{}", tracer.trim())).exists())
 }
 
 pub fn signal(pid: u32, signal: i32) {
@@ -64,13 +75,7 @@ pub fn sender(pid: u32) -> Option<Sender> {
     if result != 0 {
         return None;
     }
-    // SAFETY: `si_pid` is read only for signals sent by kill, which carry it.
-    let from_us = info.si_code == libc::SI_USER && unsafe { info.si_pid() } as u32 == std::process::id();
-    Some(match info.si_code {
-        SI_KERNEL => Sender::Kernel,
-        _ if from_us => Sender::Ourselves,
-        _ => Sender::Other,
-    })
+    Some(if info.si_code == SI_KERNEL { Sender::Kernel } else { Sender::Other })
 }
 
 /// `asm-generic/siginfo.h`: sent by the kernel itself, from somewhere.

@@ -1,7 +1,9 @@
 //! Follows the processes of `tfmem run` with `PTRACE_SEIZE`: their end is seen while all their memory is still there,
 //! and a process that BPF stopped at a mapping stands in our hands until its probes are in.
 //!
-//! One thread does all of it, as ptrace demands. Signals for the program pass through untouched.
+//! One thread does all of it, as ptrace demands. Every thread and every child is followed from its first instruction
+//! (as `strace -f` does): a stop of ours is then a stop of that one thread, which neither the program's other threads
+//! nor its parent can see. Signals for the program pass through untouched.
 
 use std::{
     collections::HashSet,
@@ -23,7 +25,7 @@ use nix::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{clock, ptrace};
+use super::{clock, info, ptrace};
 use crate::event::{ExitStatus, Snapshot};
 
 #[derive(Debug)]
@@ -31,7 +33,13 @@ enum Command {
     /// Follow this process; answered when done.
     Seize(u32, Sender<io::Result<()>>),
     /// The library that thread `tid` of `pid` mapped is judged: let it go on.
-    Release { pid: u32, tid: u32 },
+    Release {
+        pid: u32,
+        tid: u32,
+    },
+    /// The process was looked at: let its last thread end.
+    GoOn(u32),
+    End,
 }
 
 #[derive(Debug)]
@@ -77,12 +85,13 @@ impl Warden {
     /// When the thread or its descriptors cannot be made.
     pub fn start(
         messages: UnboundedSender<Message>,
-        look: impl Fn(u32) -> Option<Snapshot> + Send + 'static,
+        look: impl Fn(u32) -> Option<Snapshot> + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let children = SignalFd::with_flags(&sigchld(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
         let (commands, receiver) = mpsc::channel();
-        let worker = Worker { commands: receiver, messages, look: Box::new(look), sets: Sets::default() };
+        let back = (commands.clone(), wake.clone());
+        let worker = Worker { commands: receiver, back, messages, look: Arc::new(look), sets: Sets::default() };
         let woken = wake.clone();
         std::thread::Builder::new().name("warden".into()).spawn(move || worker.run(&woken, &children))?;
         Ok(Self { commands, wake })
@@ -111,22 +120,33 @@ impl Warden {
     }
 }
 
+impl Drop for Warden {
+    /// Everything that is followed is let go.
+    fn drop(&mut self) {
+        self.send(Command::End);
+    }
+}
+
 struct Worker {
     commands: Receiver<Command>,
+    /// For helpers that look at a process at its end.
+    back: (Sender<Command>, Arc<EventFd>),
     messages: UnboundedSender<Message>,
-    look: Box<dyn Fn(u32) -> Option<Snapshot> + Send>,
+    look: Look,
     sets: Sets,
 }
 
+type Look = Arc<dyn Fn(u32) -> Option<Snapshot> + Send + Sync>;
+
+/// Threads, by tid.
 #[derive(Debug, Default)]
 struct Sets {
-    seized: HashSet<u32>,
     /// In a signal-delivery-stop for our own stop signal, which is swallowed at release.
     held: HashSet<u32>,
-    /// Stopped as a whole process: the stop signal came before the seizing, or to another thread.
-    group_stopped: HashSet<u32>,
     /// Released before the stop was seen here.
     released: HashSet<u32>,
+    /// Processes that were looked at at their end.
+    looked: HashSet<u32>,
 }
 
 impl Worker {
@@ -142,97 +162,93 @@ impl Worker {
             }
             let _ = wake.read();
             while matches!(children.read_signal(), Ok(Some(_))) {}
-            loop {
-                match self.commands.try_recv() {
-                    Ok(command) => self.obey(command),
-                    Err(mpsc::TryRecvError::Empty) => break,
+            while let Ok(command) = self.commands.try_recv() {
+                if !self.obey(command) {
                     // Nobody is left to command: detaching (by ending) lets everything go.
-                    Err(mpsc::TryRecvError::Disconnected) => return,
+                    return;
                 }
             }
-            while let Some((pid, status)) = ptrace::wait_any() {
-                self.seen(pid, status);
+            while let Some((tid, status)) = ptrace::wait_any() {
+                self.seen(tid, status);
             }
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    /// `false`: end.
+    fn obey(&mut self, command: Command) -> bool {
         match command {
             Command::Seize(pid, answer) => {
-                let result = ptrace::seize(pid);
-                if result.is_ok() {
-                    self.sets.seized.insert(pid);
-                }
-                let _ = answer.send(result);
+                let _ = answer.send(ptrace::seize(pid));
             }
             Command::Release { pid, tid } => self.release(pid, tid),
+            Command::GoOn(tid) => ptrace::go_on(tid, 0),
+            Command::End => return false,
         }
+        true
     }
 
     fn release(&mut self, pid: u32, tid: u32) {
-        if pid != tid || !self.sets.seized.contains(&pid) || self.sets.group_stopped.contains(&pid) {
-            // The whole process stands (or is about to): a continue signal also cancels a stop still pending.
-            ptrace::signal(pid, libc::SIGCONT);
-        } else if self.sets.held.remove(&pid) {
-            ptrace::go_on(pid, 0);
+        if self.sets.held.remove(&tid) {
+            ptrace::go_on(tid, 0);
+        } else if ptrace::is_traced_by_us(pid, tid) {
+            self.sets.released.insert(tid);
         } else {
-            self.sets.released.insert(pid);
+            // Somebody else traces the thread, so that our stop signal stopped the whole process.
+            ptrace::signal(pid, libc::SIGCONT);
         }
     }
 
-    fn seen(&mut self, pid: u32, status: ptrace::Status) {
+    fn seen(&mut self, tid: u32, status: ptrace::Status) {
         match status {
             ptrace::Status::Ended(status) => {
-                self.sets.forget(pid);
-                let _ = self.messages.send(Message::Ended { pid, status, at: clock::boot_ns() });
+                self.sets.forget(tid);
+                // Threads end too; the loop knows which of these are processes.
+                let _ = self.messages.send(Message::Ended { pid: tid, status, at: clock::boot_ns() });
             }
-            ptrace::Status::Exiting => {
-                let snapshot = (self.look)(pid);
-                // The process stood still meanwhile: what was seen holds until it goes on.
-                let at = clock::boot_ns();
-                let _ = self.messages.send(Message::Exiting { pid, at, snapshot });
-                ptrace::go_on(pid, 0);
-            }
-            ptrace::Status::GroupStop => self.group_stop(pid),
-            ptrace::Status::Trap => ptrace::go_on(pid, 0),
-            ptrace::Status::Signal(signal) => self.signal(pid, signal),
+            ptrace::Status::Exiting => self.exiting(tid),
+            ptrace::Status::GroupStop => ptrace::listen(tid),
+            ptrace::Status::Trap => ptrace::go_on(tid, 0),
+            ptrace::Status::Signal(signal) => self.signal(tid, signal),
         }
     }
 
-    fn group_stop(&mut self, pid: u32) {
-        if self.sets.released.remove(&pid) {
-            ptrace::signal(pid, libc::SIGCONT);
+    /// A thread ends. When the process ends with it, it is looked at while all its memory is still there, by a helper:
+    /// nobody else must wait for that.
+    fn exiting(&mut self, tid: u32) {
+        let Some(pid) = info::process_of(tid).filter(|&pid| !self.sets.looked.contains(&pid) && info::ending(pid, tid))
+        else {
+            return ptrace::go_on(tid, 0);
+        };
+        self.sets.looked.insert(pid);
+        let (look, messages, (commands, wake)) = (self.look.clone(), self.messages.clone(), self.back.clone());
+        let helper = std::thread::Builder::new().name("last look".into()).spawn(move || {
+            let snapshot = look(pid);
+            // The process stood still meanwhile: what was seen holds until it goes on.
+            let _ = messages.send(Message::Exiting { pid, at: clock::boot_ns(), snapshot });
+            if commands.send(Command::GoOn(tid)).is_ok() {
+                let _ = wake.write(1);
+            }
+        });
+        if helper.is_err() {
+            ptrace::go_on(tid, 0);
+        }
+    }
+
+    fn signal(&mut self, tid: u32, signal: i32) {
+        if signal != libc::SIGSTOP || ptrace::sender(tid) != Some(ptrace::Sender::Kernel) {
+            ptrace::go_on(tid, signal);
+        } else if self.sets.released.remove(&tid) {
+            ptrace::go_on(tid, 0);
         } else {
-            self.sets.group_stopped.insert(pid);
-        }
-        ptrace::listen(pid);
-    }
-
-    fn signal(&mut self, pid: u32, signal: i32) {
-        match ptrace::sender(pid) {
-            Some(ptrace::Sender::Kernel) if signal == libc::SIGSTOP => {
-                if self.sets.released.remove(&pid) {
-                    ptrace::go_on(pid, 0);
-                } else {
-                    self.sets.held.insert(pid);
-                }
-            }
-            Some(ptrace::Sender::Ourselves) if signal == libc::SIGCONT => {
-                self.sets.group_stopped.remove(&pid);
-                ptrace::go_on(pid, 0);
-            }
-            _ => {
-                self.sets.group_stopped.remove(&pid);
-                ptrace::go_on(pid, signal);
-            }
+            self.sets.held.insert(tid);
         }
     }
 }
 
 impl Sets {
-    fn forget(&mut self, pid: u32) {
-        for set in [&mut self.seized, &mut self.held, &mut self.group_stopped, &mut self.released] {
-            set.remove(&pid);
+    fn forget(&mut self, tid: u32) {
+        for set in [&mut self.held, &mut self.released, &mut self.looked] {
+            set.remove(&tid);
         }
     }
 }

@@ -120,6 +120,11 @@ const CALLS: [Call; 20] = [
     Call::PoolDeallocateRegions,
 ];
 
+/// Mostly calls of local sessions, which have most rules.
+fn a_call(rng: &mut Rng) -> Call {
+    if rng.one_in(3) { *rng.pick(&Call::ALL) } else { *rng.pick(&CALLS) }
+}
+
 fn anything(rng: &mut Rng) -> Body {
     let addr = rng.below(48) * 16;
     let pool = rng.below(3);
@@ -149,6 +154,7 @@ fn anything(rng: &mut Rng) -> Body {
         41 => Body::Process(Arc::new(ProcessInfo {
             started_at: rng.below(2) * 1_000_000_000,
             attached: rng.one_in(2),
+            job: None,
             ..ProcessInfo::default()
         })),
         42 => {
@@ -165,10 +171,14 @@ fn anything(rng: &mut Rng) -> Body {
             Body::Snapshot(Arc::new(Snapshot { mappings, ..Snapshot::default() }))
         }
         43..=56 => {
-            let args = [rng.below(4), rng.below(8), 0, 0, 0, 0];
-            Body::Enter { call: *rng.pick(&CALLS), args, text: None }
+            let args = [rng.below(4), rng.below(8), rng.below(8), 0, 0, 0];
+            let text = rng.one_in(2).then(|| Arc::from(*rng.pick(&["a", "b", "c"])));
+            Body::Enter { call: a_call(rng), args, text }
         }
-        _ => Body::Leave { call: *rng.pick(&CALLS), ret: rng.below(4) },
+        57 => Body::Mark { label: Arc::from("mark") },
+        58 if rng.one_in(2) => Body::UserEnter { number: 1000 },
+        58 => Body::UserLeave { number: 1000 },
+        _ => Body::Leave { call: a_call(rng), ret: rng.below(4) },
     }
 }
 

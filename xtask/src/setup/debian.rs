@@ -5,15 +5,15 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use super::{present, step};
+use super::{Extent, present, step};
 use crate::{
     layout::Environment,
     process::{Program, is_root},
     python,
 };
 
-pub fn ensure(environments: &[Environment]) -> Result<()> {
-    let missing = missing(environments);
+pub fn ensure(environments: &[Environment], extent: Extent) -> Result<()> {
+    let missing = missing(environments, extent);
     if missing.is_empty() {
         present("C compiler, Python, system tools");
         return Ok(());
@@ -29,13 +29,13 @@ pub fn ensure(environments: &[Environment]) -> Result<()> {
     let apt = || Program::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive");
     apt().arg("update").run()?;
     apt().args(["install", "-y", "--no-install-recommends"]).args(&missing).run()?;
-    match self::missing(environments) {
+    match self::missing(environments, extent) {
         still if still.is_empty() => Ok(()),
         still => bail!("installed {list}, but this still does not work: {}", still.join(" ")),
     }
 }
 
-fn missing(environments: &[Environment]) -> Vec<&'static str> {
+fn missing(environments: &[Environment], extent: Extent) -> Vec<&'static str> {
     let answers = |program: &str| Program::new(program).arg("--version").output().is_some();
     let mut packages = Vec::new();
     // The tests compile C programs that stand in for TensorFlow, and strip one.
@@ -51,6 +51,14 @@ fn missing(environments: &[Environment]) -> Vec<&'static str> {
     // The tests run tfmem without privileges by it.
     if !answers("setpriv") {
         packages.push("util-linux");
+    }
+    // A container of the tests' own.
+    if extent != Extent::Demo && !answers("runc") {
+        packages.push("runc");
+    }
+    // A test program in C++ that takes long to compile.
+    if extent == Extent::Full && !answers("g++") {
+        packages.push("g++");
     }
     if environments
         .iter()

@@ -42,7 +42,7 @@ pub fn ensure(extent: Extent) -> Result<()> {
         Extent::Tests | Extent::Full => layout::REQUIRED,
     };
     let _lock = lock()?;
-    debian::ensure(required)?;
+    debian::ensure(required, extent)?;
     rust::ensure()?;
     linker::ensure()?;
     for environment in required {

@@ -192,6 +192,11 @@ impl Elf {
         Ok(words.map(|w| w.get(LE)))
     }
 
+    /// Has the file such a table at all?
+    pub(super) fn has_table(&self, table: Table) -> Result<bool> {
+        Ok(self.tables(table)?.is_some())
+    }
+
     fn tables(&self, table: Table) -> Result<Option<Tables>> {
         match table {
             Table::Dynamic => self.dynamic_tables(),

@@ -1,6 +1,7 @@
 //! Each rule of the ledger, one by one.
 #![allow(clippy::unwrap_used, reason = "a test that finds nothing has failed")]
 
+mod distributed;
 mod maps;
 mod memory;
 mod processes;

@@ -19,15 +19,15 @@ use crate::{
 
 #[test]
 fn cut_anywhere_it_reads_up_to_there() {
-    let events = generate::training(3_000);
-    let bytes = record(&events, 100);
+    let events = generate::training(400);
+    let bytes = record(&events, 20);
     let (mut most, mut whole) = (0, 0);
     for len in 0..bytes.len() {
         match Reader::open(&bytes[..len]) {
             Ok(mut reader) => {
                 let read: Vec<Event> = reader.by_ref().collect();
                 let end = reader.end();
-                assert!(read == events[..read.len()] && read.len().is_multiple_of(100), "cut at {len}");
+                assert!(read == events[..read.len()] && read.len().is_multiple_of(20), "cut at {len}");
                 assert!(read.len() >= most, "more bytes, fewer events");
                 assert!(end.tail.is_none() && !end.damaged);
                 assert_eq!(end.stopped_at + end.unread, len as u64);
@@ -38,19 +38,19 @@ fn cut_anywhere_it_reads_up_to_there() {
             Err(error) => panic!("cut at {len}: {error}"),
         }
     }
-    assert_eq!((most, whole), (3_000, 31), "behind the head and behind each frame nothing is missing");
+    assert_eq!((most, whole), (400, 21), "behind the head and behind each frame nothing is missing");
 }
 
 #[test]
 fn a_flipped_bit_is_noticed_wherever_it_is() {
-    let events = generate::training(2_000);
-    let bytes = record(&events, 500);
+    let events = generate::training(400);
+    let bytes = record(&events, 100);
     for at in 0..bytes.len() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 1 << (at % 8);
         let Ok(mut reader) = Reader::open(damaged.as_slice()) else { continue };
         let read: Vec<Event> = reader.by_ref().collect();
-        assert!(read.len().is_multiple_of(500) && read == events[..read.len()], "byte {at}");
+        assert!(read.len().is_multiple_of(100) && read == events[..read.len()], "byte {at}");
         assert!(!reader.end().is_whole(), "byte {at}");
     }
 }
@@ -65,7 +65,7 @@ fn the_report_says_what_is_missing() {
 
     let cut = report(&bytes[..bytes.len() / 2]);
     assert_eq!(cut.report.losses["recording_truncated"], 1);
-    assert!(cut.report.losses["recording_bytes_unread"] > 0);
+    assert!(cut.report.losses["recording_unread_bytes"] > 0);
     assert!(cut.notes[0].contains("cut short"), "{:?}", cut.notes);
     assert_eq!(cut.report.host.kernel, "6.12.0", "the head knows the machine");
 
@@ -112,7 +112,7 @@ fn made_up_columns_are_refused_or_read_but_never_more() {
     let mut payload = Vec::new();
     encoder.take_frame(&mut payload);
     let mut dice = Dice::new(7);
-    for _ in 0..20_000 {
+    for _ in 0..5_000 {
         let mut bytes = payload.clone();
         for _ in 0..=dice.roll(8) {
             let at = dice.roll(bytes.len() as u64) as usize;

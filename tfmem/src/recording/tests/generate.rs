@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use crate::event::{Body, Call, Event, ExitStatus, LibraryInfo, Mapping, MappingKind, Origin, ProcessInfo, Snapshot};
+use crate::event::{
+    Body, Call, Event, ExitStatus, Job, LibraryInfo, Mapping, MappingKind, Origin, ProcessInfo, Snapshot,
+};
 
 /// Few threads, and times that mostly go up; every kind of body with any values.
 pub fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = (word(), 0u32..4, prop_oneof![0u32..4, any::<u32>()], body());
-    proptest::collection::vec(event.prop_map(|(at, pid, tid, body)| Event { at, pid, tid, body }), 0..200)
+    proptest::collection::vec(event.prop_map(|(at, pid, tid, body)| Event { at, pid, tid, body }), 0..120)
 }
 
 /// Small ones, page multiples, repeated ones and any at all.
@@ -31,7 +33,8 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 fn body() -> impl Strategy<Value = Body> {
-    prop_oneof![memory(), maps(), calls(), processes(), snapshot()]
+    // Boxed: the trees of values are large, and the stack of a test is small.
+    prop_oneof![memory().boxed(), maps().boxed(), calls().boxed(), processes().boxed(), snapshot().boxed()].boxed()
 }
 
 fn memory() -> impl Strategy<Value = Body> {
@@ -68,10 +71,26 @@ fn calls() -> impl Strategy<Value = Body> {
         }),
         (call(), word()).prop_map(|(call, ret)| Body::Leave { call, ret }),
         (word(), text()).prop_map(|(op, name)| Body::OpName { op, name: name.into() }),
+        users(),
     ]
 }
 
-fn processes() -> impl Strategy<Value = Body> {
+/// Boxed: the union of all strategies would else be too much for a test's stack.
+fn users() -> BoxedStrategy<Body> {
+    prop_oneof![
+        text().prop_map(|label| Body::Mark { label: label.into() }),
+        (any::<u16>(), text(), any::<bool>()).prop_map(|(number, name, entry_only)| Body::UserSymbol {
+            number,
+            name: name.into(),
+            entry_only
+        }),
+        any::<u16>().prop_map(|number| Body::UserEnter { number }),
+        any::<u16>().prop_map(|number| Body::UserLeave { number }),
+    ]
+    .boxed()
+}
+
+fn processes() -> BoxedStrategy<Body> {
     let status = prop_oneof![any::<i32>().prop_map(ExitStatus::Code), any::<i32>().prop_map(ExitStatus::Signal)];
     prop_oneof![
         (any::<u32>(), any::<bool>()).prop_map(|(child, shares_memory)| Body::Fork { child, shares_memory }),
@@ -84,6 +103,7 @@ fn processes() -> impl Strategy<Value = Body> {
         (any::<u32>(), text(), proptest::collection::vec(text(), 0..4), word(), proptest::option::of(text())).prop_map(
             |(ppid, comm, cmdline, started_at, cgroup)| {
                 let exe = comm.clone();
+                let job = cgroup.clone().map(|name| Job { name, task: started_at });
                 Body::Process(Arc::new(ProcessInfo {
                     ppid,
                     comm,
@@ -92,6 +112,7 @@ fn processes() -> impl Strategy<Value = Body> {
                     started_at,
                     cgroup,
                     attached: ppid & 1 == 1,
+                    job,
                 }))
             }
         ),
@@ -110,6 +131,7 @@ fn processes() -> impl Strategy<Value = Body> {
             }
         ),
     ]
+    .boxed()
 }
 
 fn snapshot() -> impl Strategy<Value = Body> {

@@ -77,8 +77,8 @@ fn events_are_on_the_disk_within_the_second() {
 
 #[test]
 fn a_full_disk_ends_the_recording_and_everything_that_is_missing_is_counted() {
-    let events = generate::training(200_000);
-    for size in [1_000, 20_000, 100_000, 400_000] {
+    let events = generate::training(100_000);
+    for size in [1_000, 20_000, 100_000, 200_000] {
         let disk = Disk::of(size);
         let mut recorder = Recorder::start(disk.clone(), &head()).unwrap();
         for batch in batches(&events) {

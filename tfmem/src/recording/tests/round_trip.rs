@@ -11,7 +11,7 @@ use crate::{
 };
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn every_stream_round_trips(events in generate::events(), frame in 1usize..300) {
@@ -34,7 +34,7 @@ fn head_and_facts_are_kept() {
 /// The program of the million events, whole: dictionaries outgrow one byte and two, frames end by themselves.
 #[test]
 fn a_long_stream_round_trips_through_many_frames() {
-    let events = generate::training(300_000);
+    let events = generate::training(150_000);
     let (again, end) = read(&record(&events, usize::MAX));
     assert!(end.is_whole(), "{end:?}");
     assert_eq!(again.len(), events.len());

@@ -12,7 +12,14 @@ pub struct Handles {
     pub functions: HandleCount,
     pub resources: HandleCount,
     pub iterators: HandleCount,
+    /// `closed`: told to stop or deleted.
     pub servers: HandleCount,
+    /// Sessions of clients, here or elsewhere, that this process worked for.
+    #[serde(default)]
+    pub worker_sessions: HandleCount,
+    /// Sessions that this process was the master of.
+    #[serde(default)]
+    pub master_sessions: HandleCount,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -27,6 +34,9 @@ pub struct Sessions {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OpenSession {
     pub id: u64,
+    /// Its handle on its master, where it is a session on a server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handle: Option<String>,
     pub opened_at: String,
     pub age_ms: u64,
     /// Bytes alive that this session's runs allocated.
@@ -38,6 +48,8 @@ pub struct OpenSession {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct EndedSession {
     pub id: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handle: Option<String>,
     pub opened_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closed_at: Option<String>,

@@ -38,7 +38,7 @@ pub fn render(report: &Report, style: Style) -> String {
     }
     if brief.len() > BRIEF {
         let rest = brief.len() - BRIEF;
-        page.line(&format!("and {}; the JSON report has them", counted(rest as u64, "more process")), Tone::Dim);
+        page.line(&format!("and {}; the JSON report has them", more(rest as u64)), Tone::Dim);
     }
     if report.processes.is_empty() {
         page.line("no process was seen", Tone::Plain);
@@ -52,8 +52,15 @@ pub fn render(report: &Report, style: Style) -> String {
             &format!("{lost} did not reach tfmem: the figures above lack what they told."),
         );
     }
+    if report.losses.contains_key("recording_truncated") {
+        page.paragraph("LOST", Tone::Bad, "the end of the recording is missing: this is how far it can be read.");
+    }
     page.joined(&losses(report), Tone::Dim);
     page.finish()
+}
+
+fn more(n: u64) -> String {
+    format!("{} more {}", count(n), if n == 1 { "process" } else { "processes" })
 }
 
 /// Says what this report cannot see; `true`: there is something.
@@ -67,13 +74,27 @@ fn blind(page: &mut Page, process: &Process) -> bool {
         let name = library.library.rsplit('/').next().unwrap_or_default();
         let text = format!(
             "{} has no function that a probe for {} could be put on (a stripped build, or one that is not known): what \
-             they would tell is not in this report.",
+             they would tell is not in this report; mappings and resident bytes are.",
             plain(name, 60),
             library.blind.join(", ")
         );
         page.paragraph("BLIND", Tone::Bad, &text);
     }
     any
+}
+
+/// There is no verdict: says how much that means.
+fn good(page: &mut Page, process: &Process) {
+    let (label, tone, text) = if process.attached {
+        ("OK", Tone::Good, "nothing that the trace saw taken is held; what the process had before was not looked at")
+    } else if process.forked {
+        ("FORK", Tone::Plain, "took nothing of its own; what it inherited is counted with its parent")
+    } else if in_use(process) {
+        ("OK", Tone::Good, "nothing outlived its boundary")
+    } else {
+        ("OK", Tone::Good, "nothing is held")
+    };
+    page.paragraph(label, tone, text);
 }
 
 /// What is blamed decides the order; the bytes of reserves break ties.
@@ -90,8 +111,7 @@ fn one(page: &mut Page, process: &Process, options: &ReportOptions) {
     let blind = blind(page, process);
     if process.verdicts.is_empty() && !blind {
         page.blank();
-        let nothing = if in_use(process) { "nothing outlived its boundary" } else { "nothing is held" };
-        page.paragraph("OK", Tone::Good, nothing);
+        good(page, process);
     }
     for (i, released) in process.released.iter().rev().take(3).rev().enumerate() {
         if i == 0 {
@@ -133,7 +153,8 @@ fn headline(process: &Process) -> String {
     };
     let end = process.exit.as_deref().filter(|e| *e != "exit 0").map_or_else(String::new, |e| format!(" ({e})"));
     let span = span_ms(process.seen_ms);
-    format!("{} (pid {}{framework}): {doing}, {state} {span}{end}", name(process), process.pid)
+    let job = process.job.as_ref().map_or_else(String::new, |j| format!(", {} {}", plain(&j.name, 20), count(j.task)));
+    format!("{} (pid {}{job}{framework}): {doing}, {state} {span}{end}", name(process), process.pid)
 }
 
 /// A process that is not worth a screen.
@@ -145,7 +166,8 @@ fn in_brief(process: &Process) -> String {
     } else {
         verdicts::brief(process)
     };
-    format!("{} (pid {}): {what}; {}", name(process), process.pid, resident(process))
+    let job = process.job.as_ref().map_or_else(String::new, |j| format!(", {} {}", plain(&j.name, 20), count(j.task)));
+    format!("{} (pid {}{job}): {what}; {}", name(process), process.pid, resident(process))
 }
 
 /// Whether anything of TensorFlow's was used.
@@ -153,7 +175,9 @@ fn called(process: &Process) -> bool {
     let h = &process.handles;
     let opened = |c: &HandleCount| c.opened.unwrap_or(0) > 0;
     h.sessions.opened > 0
-        || [&h.graphs, &h.contexts, &h.functions, &h.resources, &h.iterators, &h.servers].into_iter().any(opened)
+        || [&h.graphs, &h.contexts, &h.functions, &h.resources, &h.iterators, &h.servers, &h.worker_sessions]
+            .into_iter()
+            .any(opened)
         || process.timeline.in_use.iter().any(|&n| n > 0)
         || in_use(process)
 }
@@ -208,6 +232,8 @@ fn handles(process: &Process) -> Vec<String> {
         ("resources", &h.resources),
         ("iterators", &h.iterators),
         ("servers", &h.servers),
+        ("worker sessions", &h.worker_sessions),
+        ("master sessions", &h.master_sessions),
     ] {
         if let Some(opened) = c.opened.filter(|&n| n > 0) {
             parts.push(format!(

@@ -51,6 +51,7 @@ fn closing(page: &mut Page, b: &Boundary) {
     }
     let rss = [&*bytes_or(b.before.rss_bytes, "?"), &bytes_or(b.after.rss_bytes, "?")];
     row(page, "resident (RSS)", &rss, &explained(&b.after), Tone::Plain);
+    parts(page, &b.after);
 }
 
 /// What was there at the end, and how much of it was resident.
@@ -70,12 +71,33 @@ fn ending(page: &mut Page, b: &Boundary) {
         row(page, name, &[&bytes_or(held, "?"), &bytes_or(resident, "?")], &note(b, layer), Tone::Plain);
     }
     row(page, "resident (RSS)", &["", &bytes_or(b.after.rss_bytes, "?")], &explained(&b.after), Tone::Plain);
+    parts(page, &b.after);
+}
+
+/// What the resident bytes consist of: "explained" alone would read as "somebody knows who owns all of it".
+fn parts(page: &mut Page, side: &Side) {
+    let bands = &side.bands;
+    let pools = bands.pool_in_use.zip(bands.pool_free).map(|(used, free)| used.saturating_add(free));
+    let named = [
+        ("pools", pools),
+        ("blocks", bands.heap_in_use),
+        ("files", bands.files),
+        ("C heap and Python", bands.mappings_other),
+    ];
+    let shown: Vec<String> = named
+        .into_iter()
+        .filter_map(|(name, part)| part.filter(|&n| n > 0).map(|n| format!("{name} {}", bytes_or(Some(n), ""))))
+        .collect();
+    if !shown.is_empty() {
+        page.line(&format!("    of it {}", shown.join(", ")), Tone::Dim);
+    }
 }
 
 fn title(b: &Boundary) -> String {
     match b.kind {
         BoundaryKind::SessionClosed => "after the last close".to_owned(),
-        BoundaryKind::SessionDeleted | BoundaryKind::WorkerSessionDeleted => "after the last delete".to_owned(),
+        BoundaryKind::SessionDeleted => "after the last delete".to_owned(),
+        BoundaryKind::WorkerSessionDeleted => "after the last session".to_owned(),
         BoundaryKind::ContextDeleted => "after the context's end".to_owned(),
         BoundaryKind::CachesCleared => "after clearing caches".to_owned(),
         BoundaryKind::ServerStopped => "after the server's stop".to_owned(),

@@ -1,10 +1,12 @@
 //! Memory that was there before the trace began: nobody saw who asked for it.
 
 use super::{Claimed, Rule};
+use crate::event::{Addr, MappingKind};
 use crate::ledger::types::{Allocation, Pool};
 use crate::report::model::{Cause, Verdict};
 use crate::report::units::{bytes, counted, plain};
 use crate::retention::pools::region_bytes;
+use crate::retention::residency::{merged, resident_in};
 use crate::retention::scene::Scene;
 
 pub(super) const RULE: Rule = Rule { cause: Cause::BeforeAttach, claims, verdicts };
@@ -18,6 +20,45 @@ fn unseen(pool: &Pool) -> u64 {
     region_bytes(pool).saturating_sub(pool.in_use)
 }
 
+/// Bytes in anonymous mappings that were there before the trace, without what the trace saw handed out in them and
+/// without pools; `true`: only what is resident was counted.
+fn mapped(scene: &Scene) -> (u64, bool) {
+    if !scene.is_end() || !scene.attached() {
+        return (0, false);
+    }
+    let process = scene.process;
+    let blocks = process.allocations().map(|block| (block.addr, block.bytes));
+    let regions = process.pools.values().flat_map(|pool| &pool.regions).map(|region| (region.start, region.bytes));
+    let told = merged(blocks.chain(regions).collect());
+    let resident = process.identity.snapshot.as_ref().and_then(|(_, snapshot)| snapshot.resident.as_ref());
+    let old = process
+        .memory_map()
+        .iter()
+        .filter(|range| range.born.is_none() && matches!(range.kind, MappingKind::Anonymous | MappingKind::Heap));
+    let bytes = old.flat_map(|range| without(range.start, range.end(), &told)).map(|(start, len)| match resident {
+        Some(resident) => resident_in(resident, start, len),
+        None => len,
+    });
+    (bytes.fold(0, u64::saturating_add), resident.is_some())
+}
+
+/// The parts of a range that none of `taken` (sorted, disjoint) covers.
+fn without(start: Addr, end: Addr, taken: &[(Addr, u64)]) -> Vec<(Addr, u64)> {
+    let mut parts = Vec::new();
+    let mut at = start;
+    let first = taken.partition_point(|&(from, len)| from.saturating_add(len) <= start);
+    for &(from, len) in taken.iter().skip(first).take_while(|&&(from, _)| from < end) {
+        if from > at {
+            parts.push((at, from - at));
+        }
+        at = at.max(from.saturating_add(len));
+    }
+    if at < end {
+        parts.push((at, end - at));
+    }
+    parts
+}
+
 fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
     let seeded: Vec<(String, &Pool)> = scene
         .process
@@ -27,8 +68,10 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
         .filter(|(_, pool)| scene.is_end() && pool.seeded && unseen(pool) > 0)
         .map(|(&addr, pool)| (scene.pool_name(addr), pool))
         .collect();
-    // The blocks claimed are chunks in use, and what they take is not in `unseen`.
+    let (mapped, resident) = mapped(scene);
+    // The blocks claimed are chunks in use, and what they take is neither in `unseen` nor in `mapped`.
     let total = seeded.iter().map(|(_, pool)| unseen(pool)).fold(claimed.bytes, u64::saturating_add);
+    let total = total.saturating_add(mapped);
     if total == 0 {
         return Vec::new();
     }
@@ -48,6 +91,10 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
         let blocks = claimed.groups.iter().map(|g| g.count).sum();
         evidence.push(format!("{} in {} made before the trace", bytes(claimed.bytes), counted(blocks, "block")));
     }
+    if mapped > 0 {
+        let what = if resident { "resident" } else { "mapped (how much of it is resident is not known)" };
+        evidence.push(format!("{} {what} in anonymous mappings made before the trace", bytes(mapped)));
+    }
     let mut refs = claimed.refs();
     refs.pools = seeded.into_iter().map(|(name, _)| name).collect();
     vec![Verdict {
@@ -58,4 +105,17 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
         gives_back: "trace the program from its start (`tfmem run`) to learn who holds it".to_owned(),
         refs,
     }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without;
+
+    #[test]
+    fn what_is_taken_is_left_out() {
+        assert_eq!(without(100, 200, &[]), [(100, 100)]);
+        assert_eq!(without(100, 200, &[(50, 60), (120, 10), (190, 50)]), [(110, 10), (130, 60)]);
+        assert_eq!(without(100, 200, &[(0, 1000)]), []);
+        assert_eq!(without(100, 200, &[(0, 50), (300, 5)]), [(100, 100)]);
+    }
 }

@@ -11,6 +11,7 @@ mod session_not_deleted;
 mod session_open;
 mod unexplained;
 mod words;
+mod worker_state;
 
 use super::scene::Scene;
 use super::survivors::Group;
@@ -31,8 +32,14 @@ pub(super) struct Claimed<'a> {
 }
 
 /// In order of precedence. The last one claims whatever is left.
-pub(super) static RULES: [Rule; 5] =
-    [before_attach::RULE, session_open::RULE, session_not_deleted::RULE, pool_reserve::RULE, unexplained::RULE];
+pub(super) static RULES: [Rule; 6] = [
+    before_attach::RULE,
+    session_open::RULE,
+    worker_state::RULE,
+    session_not_deleted::RULE,
+    pool_reserve::RULE,
+    unexplained::RULE,
+];
 
 /// The cause of a survivor.
 pub(super) fn of(scene: &Scene, allocation: &Allocation) -> Cause {

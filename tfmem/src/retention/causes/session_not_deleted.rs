@@ -9,10 +9,11 @@ use crate::retention::scene::Scene;
 
 pub(super) const RULE: Rule = Rule { cause: Cause::SessionNotDeleted, claims, verdicts };
 
+/// What a server holds is not freed by deleting a client's handle.
 fn claims(scene: &Scene, a: &Allocation) -> bool {
     a.owner
         .and_then(|id| scene.process.session(id))
-        .is_some_and(|s| s.handle != 0 && s.closed.is_some() && s.deleted.is_none())
+        .is_some_and(|s| s.handle != 0 && !s.remote && s.closed.is_some() && s.deleted.is_none())
 }
 
 fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
@@ -25,7 +26,7 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
     let mut evidence = places(scene, claimed);
     evidence.push(format!(
         "closed and not deleted: {}; the first was closed {} before this was looked at",
-        sessions(&holders),
+        sessions(scene, &holders),
         span_ms(scene.after.saturating_sub(oldest) / 1_000_000)
     ));
     vec![Verdict {

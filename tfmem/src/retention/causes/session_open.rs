@@ -2,16 +2,23 @@
 
 use super::words::{owners, places, sessions};
 use super::{Claimed, Rule};
-use crate::ledger::types::{Allocation, Session};
-use crate::report::model::{Cause, Verdict};
+use crate::ledger::types::{Allocation, Session, SessionId};
+use crate::report::model::{BoundaryKind, Cause, Verdict};
 use crate::report::units::{bytes, count, counted, plain, span_ms};
 use crate::retention::scene::{Scene, ended};
 
 pub(super) const RULE: Rule = Rule { cause: Cause::SessionOpen, claims, verdicts };
 
-/// Only at the end: at another session's close an open session does what it should.
+/// Only at the end, and where the user expected memory back: at another session's close an open session does what it
+/// should.
 fn claims(scene: &Scene, a: &Allocation) -> bool {
-    scene.is_end() && a.owner.and_then(|id| scene.process.session(id)).is_some_and(is_open)
+    let asked = scene.is_end() || matches!(scene.kind, BoundaryKind::Mark | BoundaryKind::Symbol);
+    asked && a.owner.is_some_and(|id| scene.process.session(id).is_some_and(is_open) || is_open_elsewhere(scene, id))
+}
+
+/// A client's session whose client did not close it.
+fn is_open_elsewhere(scene: &Scene, id: SessionId) -> bool {
+    scene.process.worker_sessions.find(id).is_some_and(|s| s.deleting.is_none())
 }
 
 /// One whose close is under way was not forgotten.
@@ -25,7 +32,9 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
     }
     let holders = owners(claimed);
     let held: Vec<&Session> = holders.iter().filter_map(|&id| scene.process.session(id)).collect();
-    let oldest = held.iter().map(|s| s.opened).min().unwrap_or(scene.after);
+    let served: Vec<u64> =
+        holders.iter().filter_map(|&id| scene.process.worker_sessions.find(id)).map(|s| s.opened).collect();
+    let oldest = held.iter().map(|s| s.opened).chain(served.iter().copied()).min().unwrap_or(scene.after);
     let summary = format!(
         "{} is held by {} that nobody closed (oldest {}).",
         bytes(claimed.bytes),
@@ -35,12 +44,17 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
     let mut evidence = places(scene, claimed);
     let all = &scene.process.sessions;
     let closed = all.iter().filter(|s| !is_open(s)).count();
-    evidence.push(format!(
-        "{} opened, {} closed; memory is held by {}",
-        counted(all.len() as u64, "session"),
-        count(closed as u64),
-        sessions(&holders)
-    ));
+    if !all.is_empty() || served.is_empty() {
+        evidence.push(format!(
+            "{} opened, {} closed; memory is held by {}",
+            counted(all.len() as u64, "session"),
+            count(closed as u64),
+            sessions(scene, &holders)
+        ));
+    }
+    if !served.is_empty() {
+        evidence.push(format!("{} ran here for a client that did not close it", sessions(scene, &holders)));
+    }
     let models: Vec<String> =
         held.iter().filter_map(|s| s.saved_model.as_deref()).take(3).map(|m| plain(m, 80)).collect();
     if !models.is_empty() {
@@ -51,7 +65,11 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
         bytes: claimed.bytes,
         summary,
         evidence,
-        gives_back: gives_back(&held),
+        gives_back: if held.is_empty() {
+            "close the session in the process that opened it, or end that process".to_owned()
+        } else {
+            gives_back(&held)
+        },
         refs: claimed.refs(),
     }]
 }

@@ -23,12 +23,23 @@ pub(super) fn owners(claimed: &Claimed) -> BTreeSet<SessionId> {
 }
 
 /// `sessions 1, 2, 3 and 9 more`.
-pub(super) fn sessions(ids: &BTreeSet<SessionId>) -> String {
+pub(super) fn sessions(scene: &Scene, ids: &BTreeSet<SessionId>) -> String {
+    if ids.iter().any(|&id| scene.process.worker_sessions.find(id).is_some()) {
+        return named(scene, ids);
+    }
     let noun = if ids.len() == 1 { "session" } else { "sessions" };
     let first: Vec<String> = ids.iter().take(IDS).map(|id| count(*id)).collect();
     let more = ids.len().saturating_sub(IDS);
     let rest = if more > 0 { format!(" and {} more", count(more as u64)) } else { String::new() };
     format!("{noun} {}{rest}", first.join(", "))
+}
+
+/// The same where some are known by their handle only.
+fn named(scene: &Scene, ids: &BTreeSet<SessionId>) -> String {
+    let first: Vec<String> = ids.iter().take(IDS).map(|&id| scene.owner_name(id)).collect();
+    let more = ids.len().saturating_sub(IDS);
+    let rest = if more > 0 { format!(" and {} more", count(more as u64)) } else { String::new() };
+    format!("{}{rest}", first.join(", "))
 }
 
 /// The places with most bytes: `64.0 MiB in each of 4 sessions: variable w (op w/Initializer/zeros), heap`.
@@ -111,7 +122,8 @@ impl Place {
         let how_much = if owned && !rest.is_empty() && rest.iter().all(|(_, n)| *n == first) {
             format!("{} in each of {}", bytes(first), counted(self.owners.len() as u64, "session"))
         } else if owned && rest.is_empty() {
-            format!("{} in session {}", bytes(self.bytes), self.owners.first().and_then(|(o, _)| *o).unwrap_or(0))
+            let owner = self.owners.first().and_then(|(o, _)| *o).unwrap_or(0);
+            format!("{} in {}", bytes(self.bytes), scene.owner_name(owner))
         } else if owned {
             format!("{} in {}", bytes(self.bytes), counted(self.owners.len() as u64, "session"))
         } else {

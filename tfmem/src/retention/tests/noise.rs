@@ -30,8 +30,9 @@ impl Dice {
         let pool = 1 + self.below(2);
         let origin = Origin { op: self.below(4), step: self.below(3).cast_signed(), region: *b"output\0\0", dtype: 1 };
         let handle = 1 + self.below(4);
-        let args = [handle, 0, 0, 0, 0, 0];
-        let call = match self.below(12) {
+        let args = [handle, 0, self.below(3), 0, 0, 0];
+        let call = match self.below(24) {
+            12..24 => Call::ALL[self.below(Call::ALL.len() as u64) as usize],
             0 => Call::NewSession,
             1 | 2 => Call::CloseSession,
             3 => Call::DeleteSession,
@@ -48,7 +49,16 @@ impl Dice {
             8..12 => Body::ChunkFree { pool, addr },
             12..18 => Body::HeapAlloc { addr, bytes, origin },
             18..21 => Body::HeapFree { addr },
-            21..27 => Body::Enter { call, args, text: None },
+            21..26 => {
+                let text = (self.below(2) == 0).then(|| ["a", "b"][self.below(2) as usize].into());
+                Body::Enter { call, args, text }
+            }
+            26 => match self.below(4) {
+                0 => Body::Mark { label: "m".into() },
+                1 => Body::UserSymbol { number: 1000, name: "lib:f".into(), entry_only: self.below(2) == 0 },
+                2 => Body::UserEnter { number: 1000 },
+                _ => Body::UserLeave { number: 1000 },
+            },
             27..33 => Body::Leave { call, ret: self.below(5) },
             33 => Body::Map { start: addr, len: bytes % (1 << 40), prot: 3, flags: 0x22, file: false },
             34 => Body::Unmap { start: addr, len: 0x5000 },

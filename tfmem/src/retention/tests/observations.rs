@@ -87,7 +87,9 @@ fn before_is_read_while_the_close_is_under_way_or_just_before_it() {
     assert_eq!(rss("5050 10 look 70M 0M\n5060 10 look 60M 0M\n"), Some(70));
     assert_eq!(rss("4500 10 look 80M 0M\n5050 10 look 70M 0M\n"), Some(70));
     assert_eq!(rss("4500 10 look 80M 0M\n5230 10 look 50M 0M\n"), Some(80));
-    assert_eq!(rss("5230 10 look 50M 0M\n"), Some(50));
+    assert_eq!(rss("5150 10 look 50M 0M\n"), None, "something was given back already");
+    assert_eq!(rss("4500 10 look 80M 0M\n5150 10 look 50M 0M\n"), Some(80));
+    assert_eq!(rss("5230 10 look 50M 0M\n"), None, "after the close");
     assert_eq!(rss("3500 10 look 80M 0M\n5300 10 look 50M 0M\n"), None);
     assert_eq!(rss(""), None);
 }
