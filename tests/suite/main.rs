@@ -7,6 +7,7 @@ mod distributed;
 mod doctor;
 mod errors;
 mod fixtures;
+mod followed;
 mod hold;
 mod messy;
 mod output;

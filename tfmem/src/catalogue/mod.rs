@@ -145,12 +145,6 @@ const ESSENTIAL: &[(Family, &str)] = &[
     (Family::Cc, "TF_NewSession"),
 ];
 
-/// The entry that serves in place of an essential one where a library's code does without that.
-#[must_use]
-pub fn instead_of(essential: &str) -> Option<&'static str> {
-    (essential == "BFCAllocator::AddTraceMe").then_some("BFCAllocator::AddTraceMe without sizes")
-}
-
 /// Names of all of them, for a program that holds both families.
 pub fn all_essentials() -> impl Iterator<Item = &'static str> {
     ESSENTIAL.iter().map(|(_, name)| *name)

@@ -218,8 +218,7 @@ fn nothing_in(line: &Line, path: &Path) -> Judgement {
 /// What a library of this name must have and has not.
 fn blind(name: &str, found: impl Fn(&str) -> bool) -> Vec<String> {
     let essentials = catalogue::family_by_name(name).into_iter().flat_map(catalogue::essentials);
-    let served = |entry: &str| found(entry) || catalogue::instead_of(entry).is_some_and(&found);
-    essentials.filter(|entry| !served(entry)).map(str::to_owned).collect()
+    essentials.filter(|entry| !found(entry)).map(str::to_owned).collect()
 }
 
 fn warn_blind(info: &LibraryInfo) {
