@@ -211,16 +211,15 @@ impl Plan {
         Ok(())
     }
 
-    /// Is what this entry of the catalogue tells seen? Whichever functions report the chunks of pools, they tell the
-    /// same.
+    /// Is what this entry of the catalogue tells seen, when the kernel refused these symbols? All of its probes must be
+    /// in: half of a pair tells nothing. Whichever functions report the chunks of pools, they tell the same.
     #[must_use]
-    pub fn tells(&self, name: &str) -> bool {
-        let Some(entry) = ENTRIES.iter().find(|e| e.name == name) else { return false };
-        let same = |other: &str| {
-            let other = ENTRIES.iter().find(|e| e.name == other);
-            entry.program.reports_chunks() && other.is_some_and(|e| e.program.reports_chunks())
-        };
-        self.points.iter().any(|point| point.entry == name || same(&point.entry))
+    pub fn tells(&self, name: &str, refused: &[(String, String)]) -> bool {
+        let entry = |name: &str| ENTRIES.iter().find(|e| e.name == name);
+        let reports_chunks = |name: &str| entry(name).is_some_and(|e| e.program.reports_chunks());
+        let same = |point: &&Point| point.entry == name || (reports_chunks(name) && reports_chunks(&point.entry));
+        let mut points = self.points.iter().filter(same).peekable();
+        points.peek().is_some() && points.all(|point| refused.iter().all(|(symbol, _)| *symbol != point.symbol))
     }
 
     /// Why the chunks of this library's pools cannot be seen, where it has pools.

@@ -6,6 +6,7 @@
 
 mod call;
 mod distributed;
+mod pools;
 mod table;
 
 use tfmem_common::cookie::{Cookie, Text};
@@ -13,7 +14,8 @@ use tfmem_common::cookie::{Cookie, Text};
 use crate::event::Call;
 
 pub use call::arguments;
-pub use table::{ANNOTATION, ENTRIES, POOLS};
+pub use pools::{POOLS, PoolSymbols};
+pub use table::{ANNOTATION, ENTRIES};
 
 /// Name of the framework in reports.
 pub const FRAMEWORK: &str = "tensorflow";
@@ -177,41 +179,6 @@ impl Entry {
             Some(call) => Cookie { call: call.number(), text: spelling.text, wake: call.wakes() }.pack(),
             None => 0,
         }
-    }
-}
-
-/// The functions whose code says how a file's pools report their chunks (tsl/framework/bfc_allocator.cc), in one
-/// namespace.
-#[derive(Clone, Copy, Debug)]
-pub struct PoolSymbols {
-    /// `AddTraceMe(name, chunk, requested, allocated)`
-    pub long: &'static str,
-    /// `AddTraceMe(name, chunk)`
-    pub short: &'static str,
-    /// `AllocateRawInternal`
-    pub take: &'static str,
-    /// `DeallocateRaw`
-    pub give_back: &'static str,
-    /// `DeallocateRawInternal`
-    pub give_back_internal: &'static str,
-    /// `RegionManager::RegionFor`
-    pub region_for: &'static str,
-    /// `ChunkFromHandle`
-    pub chunk_from_handle: &'static str,
-}
-
-impl PoolSymbols {
-    #[must_use]
-    pub const fn all(&self) -> [&'static str; 7] {
-        [
-            self.long,
-            self.short,
-            self.take,
-            self.give_back,
-            self.give_back_internal,
-            self.region_for,
-            self.chunk_from_handle,
-        ]
     }
 }
 

@@ -5,9 +5,8 @@
 
 use tfmem_common::cookie::Text;
 
-use super::{
-    AnnotationSymbols, Entry, Family, Pattern, PoolSymbols, Program, Several, Spelling, Unserved, distributed,
-};
+use super::pools::{BEFORE, TSL};
+use super::{AnnotationSymbols, Entry, Family, Pattern, Program, Several, Spelling, Unserved, distributed};
 use crate::event::Call;
 
 pub(super) const ALL_READ: &str = "2.12.0, 2.15.1, 2.18.1, 2.21.0";
@@ -20,29 +19,6 @@ pub(super) const fn exact(name: &'static str, text: Text, known_in: &'static str
 pub(super) const fn prefix(name: &'static str, text: Text, known_in: &'static str) -> Spelling {
     Spelling { pattern: Pattern::Prefix(name), text, known_in }
 }
-
-const TSL: PoolSymbols = PoolSymbols {
-    long: "_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvll",
-    short: "_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKv",
-    take: "_ZN3tsl12BFCAllocator19AllocateRawInternalEmmbm",
-    give_back: "_ZN3tsl12BFCAllocator13DeallocateRawEPv",
-    give_back_internal: "_ZN3tsl12BFCAllocator21DeallocateRawInternalEPv",
-    region_for: "_ZNK3tsl12BFCAllocator13RegionManager9RegionForEPKv",
-    chunk_from_handle: "_ZNK3tsl12BFCAllocator15ChunkFromHandleEm",
-};
-
-const BEFORE: PoolSymbols = PoolSymbols {
-    long: "_ZN10tensorflow12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvll",
-    short: "_ZN10tensorflow12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKv",
-    take: "_ZN10tensorflow12BFCAllocator19AllocateRawInternalEmmbm",
-    give_back: "_ZN10tensorflow12BFCAllocator13DeallocateRawEPv",
-    give_back_internal: "_ZN10tensorflow12BFCAllocator21DeallocateRawInternalEPv",
-    region_for: "_ZNK10tensorflow12BFCAllocator13RegionManager9RegionForEPKv",
-    chunk_from_handle: "_ZNK10tensorflow12BFCAllocator15ChunkFromHandleEm",
-};
-
-/// The newer namespace first.
-pub const POOLS: &[PoolSymbols] = &[TSL, BEFORE];
 
 /// What most entries have in common: a function of the C API, seen at entry.
 pub(super) const C_API: Entry = Entry {

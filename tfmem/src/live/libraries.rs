@@ -174,10 +174,7 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
     if let Some(missing) = plan.chunks_unseen() {
         log::warn!("{}: {}", line.name, missing.reason);
     }
-    // What the kernel refused tells nothing.
-    let mut served = plan.clone();
-    served.points.retain(|point| refused.iter().all(|(symbol, _)| *symbol != point.symbol));
-    let mut blind = blind(&line.name, |name| served.tells(name));
+    let mut blind = blind(&line.name, |name| plan.tells(name, &refused));
     let chunks = plan.chunks_unseen().map(|missing| missing.entry.clone());
     blind.extend(chunks.filter(|entry| !blind.contains(entry)));
     let missing = plan.missing.iter().map(|missing| missing.entry.clone());
