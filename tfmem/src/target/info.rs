@@ -60,18 +60,31 @@ pub fn process_of(tid: u32) -> Option<u32> {
 }
 
 /// Thread `tid` is at its end: does the whole process end with it? So it is when every other thread has ended, stands
-/// at its own end, or has been sent the kill that `exit_group` sends.
+/// at its own end, or has been sent the kill that `exit_group` sends. Between the kill and its end a thread runs for a
+/// moment, and that is waited for; a thread that sleeps and was not killed lives on.
 #[must_use]
 pub fn ending(pid: u32, tid: u32) -> bool {
-    const SIGKILL_BIT: u64 = 1 << 8;
-    tasks(pid).filter(|&other| other != tid).all(|other| {
-        if matches!(task_state(pid, other), None | Some('Z' | 'X' | 't')) {
+    for _ in 0..5 {
+        let mut living = tasks(pid).filter(|&other| other != tid && !is_dying(pid, other)).peekable();
+        if living.peek().is_none() {
             return true;
         }
-        let status = fs::read_to_string(format!("/proc/{pid}/task/{other}/status")).unwrap_or_default();
-        let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
-        pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).is_some_and(|bits| bits & SIGKILL_BIT != 0)
-    })
+        if living.any(|other| task_state(pid, other) != Some('R') && !is_dying(pid, other)) {
+            return false;
+        }
+        std::thread::sleep(std::time::Duration::from_micros(500));
+    }
+    false
+}
+
+fn is_dying(pid: u32, tid: u32) -> bool {
+    const SIGKILL_BIT: u64 = 1 << 8;
+    if matches!(task_state(pid, tid), None | Some('Z' | 'X' | 't')) {
+        return true;
+    }
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
+    pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).is_some_and(|bits| bits & SIGKILL_BIT != 0)
 }
 
 fn tasks(pid: u32) -> impl Iterator<Item = u32> {

@@ -6,7 +6,7 @@
 //! nor its parent can see. Signals for the program pass through untouched.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     io,
     os::fd::AsFd as _,
     sync::{
@@ -37,7 +37,7 @@ enum Command {
         pid: u32,
         tid: u32,
     },
-    /// The process was looked at: let its last thread end.
+    /// The process was looked at: let its threads end.
     GoOn(u32),
     End,
 }
@@ -147,6 +147,8 @@ struct Sets {
     released: HashSet<u32>,
     /// Processes that were looked at at their end.
     looked: HashSet<u32>,
+    /// Threads that wait at their end while their process is looked at.
+    waiting: HashMap<u32, Vec<u32>>,
 }
 
 impl Worker {
@@ -181,7 +183,11 @@ impl Worker {
                 let _ = answer.send(ptrace::seize(pid));
             }
             Command::Release { pid, tid } => self.release(pid, tid),
-            Command::GoOn(tid) => ptrace::go_on(tid, 0),
+            Command::GoOn(pid) => {
+                for tid in self.sets.waiting.remove(&pid).unwrap_or_default() {
+                    ptrace::go_on(tid, 0);
+                }
+            }
             Command::End => return false,
         }
         true
@@ -215,21 +221,27 @@ impl Worker {
     /// A thread ends. When the process ends with it, it is looked at while all its memory is still there, by a helper:
     /// nobody else must wait for that.
     fn exiting(&mut self, tid: u32) {
-        let Some(pid) = info::process_of(tid).filter(|&pid| !self.sets.looked.contains(&pid) && info::ending(pid, tid))
-        else {
+        let Some(pid) = info::process_of(tid) else { return ptrace::go_on(tid, 0) };
+        if let Some(waiting) = self.sets.waiting.get_mut(&pid) {
+            return waiting.push(tid);
+        }
+        if self.sets.looked.contains(&pid) || !info::ending(pid, tid) {
             return ptrace::go_on(tid, 0);
-        };
+        }
         self.sets.looked.insert(pid);
+        self.sets.waiting.insert(pid, vec![tid]);
         let (look, messages, (commands, wake)) = (self.look.clone(), self.messages.clone(), self.back.clone());
         let helper = std::thread::Builder::new().name("last look".into()).spawn(move || {
-            let snapshot = look(pid);
+            // By the thread that stands still: the main thread may be gone already, and its memory with it.
+            let snapshot = look(tid);
             // The process stood still meanwhile: what was seen holds until it goes on.
             let _ = messages.send(Message::Exiting { pid, at: clock::boot_ns(), snapshot });
-            if commands.send(Command::GoOn(tid)).is_ok() {
+            if commands.send(Command::GoOn(pid)).is_ok() {
                 let _ = wake.write(1);
             }
         });
         if helper.is_err() {
+            self.sets.waiting.remove(&pid);
             ptrace::go_on(tid, 0);
         }
     }
@@ -250,5 +262,6 @@ impl Sets {
         for set in [&mut self.held, &mut self.released, &mut self.looked] {
             set.remove(&tid);
         }
+        self.waiting.remove(&tid);
     }
 }
