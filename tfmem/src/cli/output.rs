@@ -54,6 +54,17 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
     Ok((live, capabilities))
 }
 
+/// Ends a trace: the report first, then the probes go out. `true`: `--fail-above` was met.
+///
+/// # Errors
+/// When the ledger's thread died or the report cannot be written.
+pub fn end(live: Live, facts: Capabilities, options: &Show) -> Result<bool, Failure> {
+    let (report, attached) = live.finish(facts)?;
+    write(options, &report)?;
+    drop(attached);
+    Ok(above_limit(options, &report))
+}
+
 fn create(path: &Path) -> Result<File, Failure> {
     file::create(path).map_err(|error| Failure::usage(format!("cannot record to {}: {error}", path.display())))
 }

@@ -45,10 +45,7 @@ async fn trace(args: Run, guard: Guard) -> Result<u8, Failure> {
     if let Ok(Err(error)) = started.await {
         return Err(error.into());
     }
-    let (report, attached) = live.finish(facts)?;
-    output::write(&args.common.show, &report)?;
-    drop(attached);
-    if output::above_limit(&args.common.show, &report) {
+    if output::end(live, facts, &args.common.show)? {
         return Ok(ABOVE_LIMIT);
     }
     Ok(match end {

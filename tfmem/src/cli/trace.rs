@@ -1,7 +1,5 @@
 //! `tfmem trace --pid PID…`
 
-use std::fs;
-
 use tokio::{runtime, sync::mpsc};
 
 use super::{
@@ -38,14 +36,12 @@ pub fn check(pid: u32) -> Result<(), Failure> {
         }
         Some(_) => {}
     }
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:")).map(str::trim);
-    if let Some(tgid) = tgid
-        && tgid != pid.to_string()
+    if let Some(tgid) = info::process_of(pid)
+        && tgid != pid
     {
         return Err(Failure::usage(format!("{pid} is a thread of process {tgid}: use --pid {tgid}")));
     }
-    if !status.contains("VmSize:") {
+    if info::status(pid, "VmSize:").is_none() {
         return Err(Failure::usage(format!("process {pid} has no memory of its own (a kernel thread)")));
     }
     Ok(())
@@ -62,8 +58,5 @@ async fn follow(args: Trace) -> Result<u8, Failure> {
     // Nobody is followed by ptrace here: the sender stays open and silent.
     let (_messages, receiver) = mpsc::unbounded_channel();
     live.drive(None, receiver, stop).await?;
-    let (report, attached) = live.finish(facts)?;
-    output::write(&args.common.show, &report)?;
-    drop(attached);
-    Ok(if output::above_limit(&args.common.show, &report) { ABOVE_LIMIT } else { 0 })
+    Ok(if output::end(live, facts, &args.common.show)? { ABOVE_LIMIT } else { 0 })
 }

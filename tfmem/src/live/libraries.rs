@@ -56,11 +56,13 @@ impl Libraries {
     /// Judges what a held process mapped.
     pub fn held(&mut self, programs: &mut Programs, hold: Hold) -> Vec<Event> {
         let start = (hold.start != 0).then_some(hold.start);
-        let events = self.judge(programs, hold.pid, start);
+        let lines = code_of(hold.pid, start);
+        let events = self.judge_lines(programs, hold.pid, &lines);
         // A file without probes must not stop anybody again. One with probes must: each process that maps it needs
         // the place of its annotation before the library runs.
-        if let Some(start) = start
-            && self.is_nothing(hold.pid, start)
+        if start.is_some()
+            && let Some(line) = lines.first()
+            && matches!(self.files.get(&key(line)), Some(Judgement::Nothing))
         {
             programs.judged(hold.file);
         }
@@ -69,40 +71,34 @@ impl Libraries {
 
     /// Judges the executable mappings of a process: the one at `start`, or all.
     pub fn judge(&mut self, programs: &mut Programs, pid: u32, start: Option<Addr>) -> Vec<Event> {
-        // A process that is gone maps nothing.
-        let lines = maps::read(pid).unwrap_or_default();
-        let mut events = Vec::new();
-        for line in lines.iter().filter(|line| line.executable && line.inode != 0) {
-            if start.is_none_or(|start| contains(line, start)) {
-                events.extend(self.judge_line(programs, pid, line));
-            }
-        }
+        self.judge_lines(programs, pid, &code_of(pid, start))
+    }
+
+    fn judge_lines(&mut self, programs: &mut Programs, pid: u32, lines: &[Line]) -> Vec<Event> {
+        let mut events: Vec<Event> = lines.iter().filter_map(|line| self.judge_line(programs, pid, line)).collect();
         events.extend(self.symbols.take_told());
         events
     }
 
     /// Puts the probes in that a process needs, and tells nobody yet.
     pub fn prepare(&mut self, programs: &mut Programs, pid: u32) {
-        for line in maps::read(pid).unwrap_or_default().iter().filter(|line| line.executable && line.inode != 0) {
-            self.files.entry(key(line)).or_insert_with(|| probe(programs, &self.cache, pid, line));
+        for line in code_of(pid, None) {
+            self.examine(programs, pid, &line);
         }
     }
 
-    fn is_nothing(&self, pid: u32, start: Addr) -> bool {
-        let lines = maps::read(pid).unwrap_or_default();
-        lines
-            .iter()
-            .find(|line| contains(line, start))
-            .is_some_and(|line| matches!(self.files.get(&key(line)), Some(Judgement::Nothing)))
+    /// Puts the probes into a file that was not seen before, TensorFlow's and the user's.
+    fn examine(&mut self, programs: &mut Programs, pid: u32, line: &Line) {
+        if !self.files.contains_key(&key(line)) {
+            let judgement = probe(programs, &self.cache, pid, line);
+            self.symbols.judge(programs, pid, line);
+            self.files.insert(key(line), judgement);
+        }
     }
 
     fn judge_line(&mut self, programs: &mut Programs, pid: u32, line: &Line) -> Option<Event> {
+        self.examine(programs, pid, line);
         let key = key(line);
-        if !self.files.contains_key(&key) {
-            let judgement = probe(programs, &self.cache, pid, line);
-            self.symbols.judge(programs, pid, line);
-            self.files.insert(key, judgement);
-        }
         let info = match self.files.get(&key) {
             Some(Judgement::Probed(probed)) => &probed.info,
             Some(Judgement::Blind(info)) => info,
@@ -131,6 +127,13 @@ impl Libraries {
     pub fn forget(&mut self, pid: u32) {
         self.announced.retain(|&(of, _)| of != pid);
     }
+}
+
+/// The mappings of a process that show code of a file: the one at `start`, or all. A process that is gone maps nothing.
+fn code_of(pid: u32, start: Option<Addr>) -> Vec<Line> {
+    let mut lines = maps::read(pid).unwrap_or_default();
+    lines.retain(|line| line.executable && line.inode != 0 && start.is_none_or(|start| contains(line, start)));
+    lines
 }
 
 const fn contains(line: &Line, address: Addr) -> bool {

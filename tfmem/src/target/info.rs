@@ -37,7 +37,7 @@ pub fn state(pid: u32) -> Option<char> {
     parent_and_state(pid).map(|(_, state)| state)
 }
 
-/// The parent and the state letter.
+/// The parent and the state letter of a process or a thread.
 #[must_use]
 pub fn parent_and_state(pid: u32) -> Option<(u32, char)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -46,17 +46,23 @@ pub fn parent_and_state(pid: u32) -> Option<(u32, char)> {
     Some((fields.next()?.parse().ok()?, state))
 }
 
+/// One line of `/proc/PID/status` of a process or a thread, such as `Tgid:`, without its name.
+#[must_use]
+pub fn status(pid: u32, name: &str) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
+}
+
 /// Has any thread of the process not ended yet? (The main thread may end before the others: it is a zombie then.)
 #[must_use]
 pub fn alive(pid: u32) -> bool {
-    tasks(pid).any(|tid| !matches!(task_state(pid, tid), None | Some('Z' | 'X')))
+    tasks(pid).any(|tid| !matches!(state(tid), None | Some('Z' | 'X')))
 }
 
 /// The process that a thread belongs to.
 #[must_use]
 pub fn process_of(tid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+    status(tid, "Tgid:")?.parse().ok()
 }
 
 /// Thread `tid` is at its end: does the whole process end with it? So it is when every other thread has ended, stands
@@ -65,11 +71,11 @@ pub fn process_of(tid: u32) -> Option<u32> {
 #[must_use]
 pub fn ending(pid: u32, tid: u32) -> bool {
     for _ in 0..5 {
-        let mut living = tasks(pid).filter(|&other| other != tid && !is_dying(pid, other)).peekable();
+        let mut living = tasks(pid).filter(|&other| other != tid && !is_dying(other)).peekable();
         if living.peek().is_none() {
             return true;
         }
-        if living.any(|other| task_state(pid, other) != Some('R') && !is_dying(pid, other)) {
+        if living.any(|other| state(other) != Some('R') && !is_dying(other)) {
             return false;
         }
         std::thread::sleep(std::time::Duration::from_micros(500));
@@ -77,24 +83,18 @@ pub fn ending(pid: u32, tid: u32) -> bool {
     false
 }
 
-fn is_dying(pid: u32, tid: u32) -> bool {
+fn is_dying(tid: u32) -> bool {
     const SIGKILL_BIT: u64 = 1 << 8;
-    if matches!(task_state(pid, tid), None | Some('Z' | 'X' | 't')) {
+    if matches!(state(tid), None | Some('Z' | 'X' | 't')) {
         return true;
     }
-    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-    let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
-    pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).is_some_and(|bits| bits & SIGKILL_BIT != 0)
+    let pending = status(tid, "SigPnd:").and_then(|bits| u64::from_str_radix(&bits, 16).ok());
+    pending.is_some_and(|bits| bits & SIGKILL_BIT != 0)
 }
 
 fn tasks(pid: u32) -> impl Iterator<Item = u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     tasks.filter_map(|task| task.file_name().to_str()?.parse().ok())
-}
-
-fn task_state(pid: u32, tid: u32) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 /// Living descendants of a process, parents before children.
@@ -104,10 +104,9 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     let mut next = 0;
     while let Some(&parent) = found.get(next) {
         next += 1;
-        let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
-        for task in tasks {
+        for task in tasks(parent) {
             // Needs CONFIG_PROC_CHILDREN, which every distribution sets.
-            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            let children = fs::read_to_string(format!("/proc/{parent}/task/{task}/children")).unwrap_or_default();
             let children = children.split_whitespace().filter_map(|child| child.parse::<u32>().ok());
             let new: Vec<u32> = children.filter(|child| !found.contains(child)).collect();
             found.extend(new);

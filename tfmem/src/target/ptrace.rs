@@ -3,6 +3,7 @@
 
 use std::{io, ptr};
 
+use super::info;
 use crate::event::ExitStatus;
 
 /// What `waitpid` says of a seized process or a child.
@@ -51,11 +52,10 @@ pub fn listen(pid: u32) {
 
 /// Is a thread followed by this process?
 #[must_use]
-pub fn is_traced_by_us(pid: u32, tid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+pub fn is_traced_by_us(tid: u32) -> bool {
     // The warden's own thread is named there.
-    tracer.is_some_and(|tracer| std::path::Path::new(&format!("/proc/self/task/{}", tracer.trim())).exists())
+    let tracer = info::status(tid, "TracerPid:");
+    tracer.is_some_and(|tracer| std::path::Path::new(&format!("/proc/self/task/{tracer}")).exists())
 }
 
 pub fn signal(pid: u32, signal: i32) {

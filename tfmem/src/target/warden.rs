@@ -196,7 +196,7 @@ impl Worker {
     fn release(&mut self, pid: u32, tid: u32) {
         if self.sets.held.remove(&tid) {
             ptrace::go_on(tid, 0);
-        } else if ptrace::is_traced_by_us(pid, tid) {
+        } else if ptrace::is_traced_by_us(tid) {
             self.sets.released.insert(tid);
         } else {
             // Somebody else traces the thread, so that our stop signal stopped the whole process.
