@@ -124,7 +124,7 @@ fn compile() -> Result<Fixtures> {
     }
     let early = folder.join(Variant::Early.folder());
     gcc(&["driver.c"], &folder.join("driver"), &[])?;
-    gcc(&["storm.c"], &folder.join("storm"), &[])?;
+    gcc(&["storm.c"], &folder.join("storm"), &["-pthread"])?;
     let (search, run_path) = (format!("-L{}", early.display()), format!("-Wl,-rpath,{}", early.display()));
     let linked = ["-DLINKED", &search, &run_path, &format!("-l:{FRAMEWORK}"), &format!("-l:{CC}")];
     gcc(&["driver.c"], &folder.join("driver-linked"), &linked)?;

@@ -11,6 +11,7 @@ mod followed;
 mod hold;
 mod messy;
 mod output;
+mod overflow;
 mod pool_totals;
 mod recording;
 mod schema;

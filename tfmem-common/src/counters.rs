@@ -25,5 +25,7 @@ pub const NAME_TRUNCATED: u32 = 23;
 pub const HOLD_LAPSED: u32 = 24;
 /// A chunk was taken from a pool whose own record of it could not be read.
 pub const CHUNK_UNREADABLE: u32 = 25;
+/// A lost record could not be counted with its process: the table of those was full.
+pub const LOST_WITHOUT_PROCESS: u32 = 26;
 /// How many slots there are.
 pub const SLOTS: u32 = 32;

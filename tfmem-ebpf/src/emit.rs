@@ -2,15 +2,16 @@
 
 use core::intrinsics::{AtomicOrdering, atomic_xadd};
 
-use aya_ebpf::bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
+use aya_ebpf::bindings::{BPF_NOEXIST, BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 use tfmem_common::{
     counters,
+    lost::{Key, Lost},
     wire::{self, Header},
 };
 
 use crate::{
     gate::Current,
-    maps::{COUNTERS, EVENTS},
+    maps::{COUNTERS, EVENTS, LOST, crowded},
 };
 
 /// When the loader is woken: hot records wait for its timer, rare ones that it must act on wake it.
@@ -23,15 +24,55 @@ pub enum Wake {
 #[inline(always)]
 pub fn count(slot: u32) {
     if let Some(counter) = COUNTERS.get_ptr_mut(slot) {
-        // SAFETY: a valid, aligned map value. Uprobe programs can be preempted, so the addition is atomic (the safe
-        // wrapper, `AtomicU64::fetch_add`, is not offered for a target without compare-and-swap).
-        let _: u64 = unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(counter, 1) };
+        add(counter, 1);
+    }
+}
+
+/// Adds to a counter in a map.
+#[inline(always)]
+fn add(counter: *mut u64, n: u64) {
+    // SAFETY: the callers pass fields of valid, aligned map values. Uprobe programs can be preempted, so the addition
+    // is atomic (the safe wrapper, `AtomicU64::fetch_add`, is not offered for a target without compare-and-swap).
+    let _: u64 = unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(counter, n) };
+}
+
+/// Something of a process was lost: `what` (see `tfmem_common::lost::what`), with the size of its block where there is
+/// one and it is known.
+#[inline(always)]
+pub fn lost(current: &Current, what: u32, bytes: Option<u64>) {
+    let key = Key { pid: current.pid(), what };
+    if LOST.get_ptr_mut(key).is_none() {
+        // Another CPU may be first.
+        let _ = LOST.insert(key, Lost::default(), u64::from(BPF_NOEXIST));
+    }
+    let Some(lost) = LOST.get_ptr_mut(key) else {
+        count(counters::LOST_WITHOUT_PROCESS);
+        return;
+    };
+    // SAFETY: a valid map value; only the addresses of its fields are taken.
+    let (records, sum, unsized_records) =
+        unsafe { (&raw mut (*lost).records, &raw mut (*lost).bytes, &raw mut (*lost).unsized_records) };
+    add(records, 1);
+    match bytes {
+        Some(bytes) => add(sum, bytes),
+        None => add(unsized_records, 1),
     }
 }
 
 #[inline(always)]
 pub fn header(kind: u16, at: u64, current: &Current) -> Header {
     Header { kind, version: wire::VERSION, _pad: 0, at, pid: current.pid(), tid: current.tid() }
+}
+
+/// Sends a frequent record, unless the rest of the buffer is kept for rare ones. `false`: it is lost, and counted under
+/// the record's kind.
+#[inline(always)]
+pub fn send_frequent<T: 'static>(kind: u16, record: T) -> bool {
+    if EVENTS.query(u64::from(BPF_RB_AVAIL_DATA)) > crowded() {
+        count(counters::DROPPED_BASE + u32::from(kind));
+        return false;
+    }
+    send(kind, record, Wake::Later)
 }
 
 /// Sends one record. `false`: the buffer was full; the loss is counted under the record's kind.

@@ -7,6 +7,7 @@ use aya_ebpf::{
 use tfmem_common::{
     config::{FileId, KernelLayout, Process},
     counters,
+    lost::{Key, Lost},
 };
 
 /// Events to the loader. The loader sets the real size at load (`--buffer`); a power of two, multiple of a page.
@@ -21,6 +22,10 @@ pub static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(16_384, 
 /// See `tfmem_common::counters`. Written here, summed over CPUs by the loader.
 #[map]
 pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(counters::SLOTS, 0);
+
+/// What was lost of whom. Written here, read by the loader, which also takes out processes that are gone.
+#[map]
+pub static LOST: HashMap<Key, Lost> = HashMap::with_max_entries(8192, 0);
 
 /// Files whose code the loader has judged (probes are in, or not needed). Written by the loader.
 #[map]
@@ -61,6 +66,16 @@ static KERNEL: KernelLayout = KernelLayout { fsbase: 0, files: 0, fdt: 0, fd: 0,
 pub fn kernel() -> KernelLayout {
     // SAFETY: reads a static; volatile because the loader overwrites it after the compiler has seen its zeroes.
     unsafe { core::ptr::read_volatile(&raw const KERNEL) }
+}
+
+/// Bytes waiting in the buffer from which on it takes rare records only, set by the loader before load.
+#[unsafe(no_mangle)]
+static CROWDED: u64 = u64::MAX;
+
+#[inline(always)]
+pub fn crowded() -> u64 {
+    // SAFETY: as for `KERNEL`.
+    unsafe { core::ptr::read_volatile(&raw const CROWDED) }
 }
 
 /// Non-zero with `--debug-bpf`: the programs then log through aya-log.

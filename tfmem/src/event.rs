@@ -115,6 +115,11 @@ pub enum Body {
         what: Arc<str>,
         count: u64,
     },
+    /// Records of this process that were lost: running totals of what they told of.
+    Missed {
+        what: Missed,
+        total: MissedTotal,
+    },
     /// The trace begins (first event) or ends (last event); `pid` is 0.
     TraceStart,
     TraceEnd,
@@ -148,6 +153,28 @@ pub struct Origin {
     /// First bytes of `output`, `temp`, `persist`, `dynamic` …; zero-padded.
     pub region: [u8; 8],
     pub dtype: i32,
+}
+
+/// What lost records told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Missed {
+    ChunkTaken,
+    ChunkGivenBack,
+    HeapTaken,
+    HeapGivenBack,
+    /// A mapping made, moved or undone.
+    Mapping,
+    /// A call of the catalogue entered or left.
+    Call,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissedTotal {
+    pub records: u64,
+    /// Bytes of the blocks they told of, without those of unknown size.
+    pub bytes: u64,
+    /// Of the records, those whose block's size is not known.
+    pub unsized_records: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,11 +10,12 @@ use aya_log_ebpf::info;
 use tfmem_common::{
     cookie::{Cookie, Text},
     counters,
+    lost::what,
     wire::{Enter, EnterText, Leave, TEXT_BYTES, kind},
 };
 
 use crate::{
-    emit::{Wake, count, flags, header, send},
+    emit::{Wake, count, flags, header, lost, send},
     gate::{Current, current, now},
     maps::{EVENTS, debug},
 };
@@ -40,7 +41,9 @@ fn try_call_enter(ctx: &ProbeContext) -> Option<()> {
         Text::None => {
             let record =
                 Enter { header: header(kind::ENTER, at, &current), call: u32::from(cookie.call), _pad: 0, args };
-            send(kind::ENTER, record, wake);
+            if !send(kind::ENTER, record, wake) {
+                lost(&current, what::CALL, None);
+            }
         }
         Text::CStr(n) => send_text(&current, at, cookie, args, pick(&args, n), TEXT_BYTES as u64),
         Text::StdString(n) => send_string(&current, at, cookie, args, pick(&args, n)),
@@ -81,6 +84,7 @@ fn pick(args: &[u64; 6], n: u8) -> u64 {
 fn send_text(current: &Current, at: u64, cookie: Cookie, args: [u64; 6], text: u64, len: u64) {
     let Some(mut entry) = EVENTS.reserve::<EnterText>(0) else {
         count(counters::DROPPED_BASE + u32::from(kind::ENTER_TEXT));
+        lost(current, what::CALL, None);
         return;
     };
     let record = entry.as_mut_ptr();
@@ -139,6 +143,8 @@ fn try_call_leave(ctx: &RetProbeContext) -> Option<()> {
     let cookie = Cookie::unpack(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
     let record =
         Leave { header: header(kind::LEAVE, now(), &current), call: u32::from(cookie.call), _pad: 0, ret: ctx.ret() };
-    send(kind::LEAVE, record, if cookie.wake { Wake::Now } else { Wake::Later });
+    if !send(kind::LEAVE, record, if cookie.wake { Wake::Now } else { Wake::Later }) {
+        lost(&current, what::CALL, None);
+    }
     Some(())
 }

@@ -16,11 +16,12 @@ use aya_ebpf::{
 use tfmem_common::{
     cookie::PoolLayout,
     counters,
+    lost::what,
     wire::{Chunk, Origin, kind},
 };
 
 use crate::{
-    emit::{Wake, count, header, send},
+    emit::{count, header, lost, send_frequent},
     gate::{Current, current, now},
     origin,
 };
@@ -74,7 +75,10 @@ fn try_chunk_short(ctx: &ProbeContext) -> Option<()> {
             match sizes(pool, chunk, layout) {
                 Some(sizes) => report(&current, pool, chunk, true, sizes),
                 // A chunk of unknown size would make every total wrong: it is a loss, and counted as one.
-                None => count(counters::CHUNK_UNREADABLE),
+                None => {
+                    count(counters::CHUNK_UNREADABLE);
+                    lost(&current, what::CHUNK_TAKEN, None);
+                }
             }
         }
         GIVEN_BACK => report(&current, pool, chunk, false, (0, 0)),
@@ -112,7 +116,9 @@ fn report(current: &Current, pool: u64, chunk: u64, taken: bool, (requested, all
         taken: u32::from(taken),
         _pad: 0,
     };
-    send(kind::CHUNK, record, Wake::Later);
+    if !send_frequent(kind::CHUNK, record) {
+        lost(current, if taken { what::CHUNK_TAKEN } else { what::CHUNK_GIVEN_BACK }, Some(allocated));
+    }
 }
 
 /// The sizes that the pool has noted for a chunk, requested and allocated, found as `AddTraceMe` itself finds them.

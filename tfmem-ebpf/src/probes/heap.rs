@@ -7,11 +7,12 @@ use aya_ebpf::{
 };
 use tfmem_common::{
     counters,
+    lost::what,
     wire::{HeapAlloc, HeapFree, kind},
 };
 
 use crate::{
-    emit::{Wake, count, header, send},
+    emit::{count, header, lost, send_frequent},
     gate::{current, now},
     maps::{MALLOCS, MallocInFlight},
     origin,
@@ -40,6 +41,7 @@ fn try_aligned_malloc(ctx: &ProbeContext) -> Option<()> {
     let entry = MallocInFlight { bytes: ctx.arg(0)?, stack, depth: 0 };
     if MALLOCS.insert(current.id, entry, 0).is_err() {
         count(counters::INFLIGHT_FULL);
+        lost(&current, what::HEAP_TAKEN, None);
     }
     Some(())
 }
@@ -76,7 +78,9 @@ fn try_aligned_malloc_ret(ctx: &RetProbeContext) -> Option<()> {
         bytes,
         origin: origin::read(&current, at),
     };
-    send(kind::HEAP_ALLOC, record, Wake::Later);
+    if !send_frequent(kind::HEAP_ALLOC, record) {
+        lost(&current, what::HEAP_TAKEN, Some(bytes));
+    }
     Some(())
 }
 
@@ -94,6 +98,8 @@ fn try_aligned_free(ctx: &ProbeContext) -> Option<()> {
         return None;
     }
     let record = HeapFree { header: header(kind::HEAP_FREE, now(), &current), address };
-    send(kind::HEAP_FREE, record, Wake::Later);
+    if !send_frequent(kind::HEAP_FREE, record) {
+        lost(&current, what::HEAP_GIVEN_BACK, None);
+    }
     Some(())
 }

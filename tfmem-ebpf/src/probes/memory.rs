@@ -15,11 +15,12 @@ use aya_ebpf::{
 use tfmem_common::{
     config::{FileId, PROCESS_HOLD},
     counters,
+    lost::what,
     wire::{Hold, Memory, kind, memory},
 };
 
 use crate::{
-    emit::{Wake, count, header, send},
+    emit::{Wake, count, header, lost, send, send_frequent},
     gate::{Current, current, now},
     maps::{FILES_JUDGED, LEASE, SYSCALLS, kernel},
 };
@@ -41,6 +42,7 @@ fn enter(ctx: &TracePointContext) -> Option<()> {
     let saved = [args[0], args[1], args[2], args[3], args[4], now()];
     if SYSCALLS.insert(current.id, saved, 0).is_err() {
         count(counters::INFLIGHT_FULL);
+        lost(&current, what::MAPPING, None);
     }
     Some(())
 }
@@ -77,6 +79,13 @@ fn record(current: &Current, call: u32, at: u64) -> Memory {
     }
 }
 
+#[inline(always)]
+fn tell(current: &Current, memory: Memory) {
+    if !send_frequent(kind::MEMORY, memory) {
+        lost(current, what::MAPPING, None);
+    }
+}
+
 macro_rules! entries {
     ($($name:ident),*) => { $(
         #[tracepoint]
@@ -108,7 +117,7 @@ fn mmap(current: &Current, args: [u64; 6], ret: u64) {
     let [_, len, prot, flags, fd, _] = args;
     let fd = if flags & MAP_ANONYMOUS != 0 { -1 } else { fd as i32 };
     let memory = Memory { prot: prot as u32, start: ret, len, flags, fd, ..record(current, memory::MMAP, now()) };
-    send(kind::MEMORY, memory, Wake::Later);
+    tell(current, memory);
     if fd >= 0 && prot & PROT_EXEC != 0 && current.process.flags & PROCESS_HOLD != 0 {
         hold(current, ret, file_id(fd));
     }
@@ -117,7 +126,7 @@ fn mmap(current: &Current, args: [u64; 6], ret: u64) {
 #[inline(always)]
 fn munmap(current: &Current, args: [u64; 6], _ret: u64) {
     let memory = Memory { start: args[0], len: args[1], ..record(current, memory::MUNMAP, args[5]) };
-    send(kind::MEMORY, memory, Wake::Later);
+    tell(current, memory);
 }
 
 #[inline(always)]
@@ -130,19 +139,19 @@ fn mremap(current: &Current, args: [u64; 6], ret: u64) {
         flags: args[3],
         ..record(current, memory::MREMAP, now())
     };
-    send(kind::MEMORY, memory, Wake::Later);
+    tell(current, memory);
 }
 
 #[inline(always)]
 fn brk(current: &Current, _args: [u64; 6], ret: u64) {
     let memory = Memory { start: ret, ..record(current, memory::BRK, now()) };
-    send(kind::MEMORY, memory, Wake::Later);
+    tell(current, memory);
 }
 
 #[inline(always)]
 fn madvise(current: &Current, args: [u64; 6], _ret: u64) {
     let memory = Memory { start: args[0], len: args[1], flags: args[2], ..record(current, memory::MADVISE, args[5]) };
-    send(kind::MEMORY, memory, Wake::Later);
+    tell(current, memory);
 }
 
 /// Stops the thread (and with it, when it is not followed by ptrace, the process) before it can run code of a file that the loader has not judged. The signal is delivered on the

@@ -19,6 +19,7 @@ use aya::{
 use tfmem_common::{
     config::{FileId, KernelLayout, Process},
     counters,
+    lost::{Key, Lost, RESERVED_SHARE, what},
 };
 use thiserror::Error;
 use tokio::io::{Interest, unix::AsyncFd};
@@ -119,6 +120,7 @@ pub struct Programs {
     processes: HashMap<MapData, u32, Process>,
     judged: HashMap<MapData, FileId, u8>,
     counters: PerCpuArray<MapData, u64>,
+    lost: HashMap<MapData, Key, Lost>,
     lease: Option<Array<MapData, u64>>,
 }
 
@@ -155,21 +157,25 @@ impl Programs {
     /// When the kernel refuses a map; the message says which.
     pub fn open(options: Options) -> Result<(Self, Ring)> {
         let debug = u32::from(options.debug);
+        let buffer = ring_size(options.buffer_bytes);
+        let crowded = u64::from(buffer) - u64::from(buffer) / RESERVED_SHARE;
         let mut ebpf = EbpfLoader::new()
             // No type of the kernel's is relocated (`attach::kernel` reads the few offsets that matter), and reading
             // all of its BTF costs half a second and 60 MiB.
             .btf(None)
             .override_global("KERNEL", &options.layout, true)
             .override_global("DEBUG", &debug, true)
-            .map_max_entries("EVENTS", ring_size(options.buffer_bytes))
+            .override_global("CROWDED", &crowded, true)
+            .map_max_entries("EVENTS", buffer)
             .load(OBJECT)
             .context("load the BPF object")?;
         let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?)?;
         let processes = HashMap::try_from(take(&mut ebpf, "PROCESSES")?)?;
         let judged = HashMap::try_from(take(&mut ebpf, "FILES_JUDGED")?)?;
         let counters = PerCpuArray::try_from(take(&mut ebpf, "COUNTERS")?)?;
+        let lost = HashMap::try_from(take(&mut ebpf, "LOST")?)?;
         let lease = Some(Array::try_from(take(&mut ebpf, "LEASE")?)?);
-        Ok((Self { ebpf, processes, judged, counters, lease }, ring))
+        Ok((Self { ebpf, processes, judged, counters, lost, lease }, ring))
     }
 
     /// Lets the programs hold processes from now on, for as long as the lease lives.
@@ -247,6 +253,9 @@ impl Programs {
     pub fn untrack(&mut self, pid: u32) {
         // Already gone is as good as removed.
         let _ = self.processes.remove(&pid);
+        for what in what::CHUNK_TAKEN..=what::CALL {
+            let _ = self.lost.remove(&Key { pid, what });
+        }
     }
 
     /// Code of this file needs no probes: never stop a process for it again.
@@ -283,6 +292,12 @@ impl Programs {
         let point = UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(offset), cookie: Some(cookie) };
         program.attach(point, path, UProbeScope::AllProcesses)?;
         Ok(())
+    }
+
+    /// What was lost of whom, since the programs were loaded. Processes that are not traced any more are left out.
+    pub fn lost(&self) -> Vec<(Key, Lost)> {
+        // An entry that is removed while the table is read ends the reading early: the rest is read next time.
+        self.lost.iter().flatten().collect()
     }
 
     /// The kernel's loss counters, summed over CPUs.

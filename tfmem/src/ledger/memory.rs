@@ -3,7 +3,7 @@
 use crate::event::{Addr, Event, Origin};
 use crate::ledger::process::Process;
 use crate::ledger::table::Row;
-use crate::ledger::types::{Pool, Region};
+use crate::ledger::types::{BlockLayer, Pool, Region};
 
 impl Process {
     pub(super) fn chunk_alloc(&mut self, event: &Event, pool: Addr, addr: Addr, sizes: (u64, u64), origin: &Origin) {
@@ -17,6 +17,7 @@ impl Process {
         let row = Row { pool: self.names.pools.id(pool), ..row };
         if let Some(old) = self.chunks.insert(row) {
             self.anomalies.reused_alive += 1;
+            self.losses.found(BlockLayer::Chunk);
             self.chunk_left(&old);
         }
         let pool = self.pool(pool, event.at);
@@ -53,6 +54,7 @@ impl Process {
         }
         if let Some(old) = self.heap.insert(row) {
             self.anomalies.reused_alive += 1;
+            self.losses.found(BlockLayer::Heap);
             self.region_left(&old);
         }
         if let Some(pool) = extending {
@@ -152,6 +154,21 @@ impl Process {
                 self.anomalies.orphaned_chunks += 1;
                 self.chunk_left(&row);
             }
+        }
+    }
+
+    /// A block is gone, as was found out; its end was lost.
+    pub(super) fn heap_is_gone(&mut self, addr: Addr) {
+        if let Some(row) = self.heap.remove(addr) {
+            self.anomalies.found_gone += 1;
+            self.region_left(&row);
+        }
+    }
+
+    pub(super) fn chunk_is_gone(&mut self, addr: Addr) {
+        if let Some(row) = self.chunks.remove(addr) {
+            self.anomalies.found_gone += 1;
+            self.chunk_left(&row);
         }
     }
 

@@ -8,6 +8,7 @@ pub mod distributed;
 mod handles;
 pub mod map;
 mod memory;
+mod missed;
 pub mod process;
 mod reconcile;
 pub mod sessions;
@@ -25,7 +26,7 @@ pub use map::{MappedRange, MemoryMap};
 pub use process::Process;
 pub use sessions::Sessions;
 
-use crate::event::{Body, Event};
+use crate::event::{Body, Event, Missed};
 use types::Change;
 
 /// Two readings of one process' start agree to a clock tick; further apart they are of two processes.
@@ -128,7 +129,10 @@ impl Ledger {
             self.late += 1;
             return;
         };
-        if !matches!(event.body, Body::Process(_) | Body::Library(_) | Body::Snapshot(_) | Body::Mark { .. }) {
+        if !matches!(
+            event.body,
+            Body::Process(_) | Body::Library(_) | Body::Snapshot(_) | Body::Mark { .. } | Body::Missed { .. }
+        ) {
             process.events += 1;
         }
         match process.shares_with {
@@ -234,6 +238,7 @@ const fn begins(body: &Body) -> bool {
             | Body::Snapshot(_)
             | Body::Mark { .. }
             | Body::UserLeave { .. }
+            | Body::Missed { .. }
     )
 }
 
@@ -249,5 +254,5 @@ const fn of_memory(body: &Body) -> bool {
             | Body::Remap { .. }
             | Body::Brk { .. }
             | Body::Advise { .. }
-    )
+    ) || matches!(body, Body::Missed { what, .. } if !matches!(what, Missed::Call))
 }

@@ -8,6 +8,7 @@ use crate::event::{Addr, Body, Event, ExitStatus, LibraryInfo, ProcessInfo, Snap
 use crate::ledger::calls::{Steps, Thread};
 use crate::ledger::distributed::{Masters, Servers, WorkerSessions};
 use crate::ledger::map::{MemoryMap, kind_of};
+use crate::ledger::missed::Losses;
 use crate::ledger::sessions::Sessions;
 use crate::ledger::table::{Names, Table};
 use crate::ledger::types::{
@@ -62,6 +63,7 @@ pub struct Process {
     pub(super) regions: u64,
     pub(super) region_bytes: u64,
     pub(super) map: MemoryMap,
+    pub(super) losses: Losses,
     pub(super) threads: FxHashMap<u32, Thread>,
     pub(super) steps: Steps,
 }
@@ -197,6 +199,7 @@ impl Process {
             Body::Remap { old_start, old_len, start, len, keep_old } => {
                 self.map.remap((*old_start, *old_len), (*start, *len), *keep_old, at, tid);
             }
+            Body::Missed { what, total } => self.missed(at, *what, *total),
             Body::Brk { end } => self.map.set_break(*end, at, tid),
             Body::Advise { len, advice, .. } => {
                 // MADV_DONTNEED, MADV_FREE, MADV_REMOVE, MADV_DONTNEED_LOCKED: those that give pages back.
@@ -227,7 +230,10 @@ impl Process {
     fn observe(&mut self, at: u64, snapshot: &std::sync::Arc<Snapshot>, changes: &mut Vec<Change>) {
         // What it shows of a process that runs in its parent's memory is the parent's.
         if !snapshot.mappings.is_empty() && self.shares_with.is_none() {
-            self.anomalies.mapping_drift_bytes = self.map.reconcile(&snapshot.mappings);
+            let drift = self.map.reconcile(&snapshot.mappings);
+            // What was not told cannot have been followed; it is counted as lost.
+            self.anomalies.mapping_drift_bytes = if self.mapping_bound().is_some() { 0 } else { drift };
+            self.resynchronise();
         }
         self.identity.snapshot = Some((at, snapshot.clone()));
         changes.push(Change::Snapshot);
@@ -275,6 +281,7 @@ impl Process {
         self.names = Names::default();
         (self.regions, self.region_bytes) = (0, 0);
         self.map = MemoryMap::default();
+        self.losses.exec();
         self.threads.clear();
         self.steps = Steps::default();
         self.forget_distributed();

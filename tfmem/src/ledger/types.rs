@@ -118,6 +118,18 @@ pub struct Totals {
     pub mapping_bytes: u64,
 }
 
+/// A figure that is not exact because records were lost: the truth lies between the two, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// `None`: not known.
+    pub at_least: Option<u64>,
+    pub at_most: Option<u64>,
+    /// Allocations that were lost (of mappings: records of any kind).
+    pub missed: u64,
+    /// Blocks that may be gone: frees that were lost, less those whose block was found out.
+    pub stale: u64,
+}
+
 /// What an event changed that a boundary may hang on. `apply` returns these in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
@@ -173,6 +185,8 @@ pub struct Anomalies {
     pub orphaned_chunks: u64,
     /// An address was handed out that was still alive: its end was lost.
     pub reused_alive: u64,
+    /// After a loss, blocks that lay where nothing is mapped any more, or under a younger block.
+    pub found_gone: u64,
     /// A call returned that was not entered, or the other way round.
     pub unpaired_calls: u64,
     /// A close, delete or run of a handle whose opening was not seen.

@@ -284,6 +284,9 @@ impl Live {
     /// Looks at processes where it is due, and notices ends that nobody tells of.
     fn look_around(&mut self) {
         let now = clock::boot_ns();
+        if now.saturating_sub(self.misses_read) >= MISSES_EVERY_NS {
+            self.say_missed();
+        }
         for pid in self.schedule.take_due(now) {
             self.look(pid, true);
         }
@@ -315,11 +318,16 @@ impl Live {
 
     /// One observation of a process: everything, or the totals alone.
     pub(super) fn look(&mut self, pid: u32, full: bool) {
+        if full {
+            self.say_missed();
+        }
         let begun = std::time::Instant::now();
         let at = clock::boot_ns();
         let seen = if full { snapshot::full(pid) } else { snapshot::totals(pid) };
         if full {
             self.schedule.looked(pid, clock::boot_ns(), begun.elapsed());
+            // What is lost from here on is not corrected by this look.
+            self.misses_read = at + 1;
         }
         match seen {
             // No resident page at all: a zombie, or a process whose memory is being taken down.
@@ -330,7 +338,19 @@ impl Live {
         }
     }
 
+    /// Says what was lost of whom since it was asked last, and has those processes looked at: `/proc` sets right what
+    /// it can.
+    pub(super) fn say_missed(&mut self) {
+        let now = clock::boot_ns();
+        let since = std::mem::replace(&mut self.misses_read, now).max(self.order.passed());
+        for event in self.misses.events(since, &self.programs.lost()) {
+            self.schedule.at(event.pid, now);
+            self.order.push(event);
+        }
+    }
+
     fn say_losses(&mut self) {
+        self.say_missed();
         let own = [("events_late", self.order.late()), ("records_undecodable", self.undecodable)];
         let events = self.losses.events(clock::boot_ns(), &self.programs.counters(), &own);
         for event in events {
@@ -347,6 +367,8 @@ async fn asked(marks: &mut Option<Marks>) -> Option<Request> {
     }
 }
 
+/// What was lost of whom is asked for this often: well inside the window in which events are put in order.
+const MISSES_EVERY_NS: u64 = 50_000_000;
 /// Records decoded before they are acted on.
 const BATCH: usize = 4096;
 const EXEC: u32 = libc::PROT_EXEC as u32;

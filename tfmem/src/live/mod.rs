@@ -34,7 +34,7 @@ use crate::{
     recording::{format::Head, recorder::Recorder},
     report::model::Report,
     retention,
-    stream::{losses::Losses, order::Order},
+    stream::{losses::Losses, missed::Misses, order::Order},
     target::{clock, guard::Guard, info, warden::Warden},
 };
 
@@ -56,6 +56,9 @@ pub struct Live {
     ring: Ring,
     order: Order,
     losses: Losses,
+    misses: Misses,
+    /// When the kernel was asked last what was lost of whom.
+    misses_read: u64,
     libraries: Libraries,
     schedule: Schedule,
     sink: Sink,
@@ -124,6 +127,8 @@ impl Live {
             ring,
             order: Order::default(),
             losses: Losses::default(),
+            misses: Misses::default(),
+            misses_read: 0,
             schedule: Schedule::default(),
             sink,
             warden: None,
@@ -220,7 +225,9 @@ impl Live {
         if self.tracked.remove(&pid).is_none() {
             return;
         }
+        self.say_missed();
         self.programs.untrack(pid);
+        self.misses.forget(pid);
         self.libraries.forget(pid);
         self.schedule.forget(pid);
         if let Some(guard) = &self.guard {

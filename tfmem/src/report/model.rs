@@ -129,6 +129,9 @@ pub struct Now {
     pub observed_at: Option<String>,
     pub rss_bytes: Option<u64>,
     pub layers: Layers,
+    /// Which of `layers` are not exact.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bounds: Vec<Bound>,
     pub devices: Vec<Device>,
 }
 
@@ -143,6 +146,19 @@ pub struct Layers {
     pub mapping: Option<u64>,
     /// Blocks of TensorFlow's aligned allocator that are not regions of a pool.
     pub heap: Option<u64>,
+}
+
+/// A layer whose bytes are not exact, because records were lost: the truth lies between the two, both included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bound {
+    pub layer: Layer,
+    /// `null`: not known.
+    pub at_least_bytes: Option<u64>,
+    pub at_most_bytes: Option<u64>,
+    /// Allocations that were lost; of mappings, records of any kind.
+    pub lost_allocations: u64,
+    /// Blocks that are counted and may be gone, because that many frees were lost.
+    pub maybe_freed: u64,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -212,6 +228,9 @@ pub struct Side {
     pub observed_at: Option<String>,
     pub rss_bytes: Option<u64>,
     pub layers: Layers,
+    /// Which of `layers` are not exact.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bounds: Vec<Bound>,
     pub bands: Bands,
 }
 

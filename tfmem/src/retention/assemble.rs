@@ -70,6 +70,7 @@ fn losses(analysis: &Analysis, lost: BTreeMap<String, u64>) -> BTreeMap<String, 
         add("frees_of_inherited_memory", a.inherited_frees);
         add("chunks_orphaned", a.orphaned_chunks);
         add("allocations_reused_alive", a.reused_alive);
+        add("blocks_found_gone", a.found_gone);
         add("calls_unpaired", a.unpaired_calls);
         add("unknown_handles", a.unknown_handles);
         add("process_ends_lost", a.lost_ends);
@@ -152,6 +153,7 @@ impl Builder<'_> {
             observed_at: rss.map(|(at, _)| self.clock.rfc3339(at)),
             rss_bytes: rss.map(|(_, bytes)| bytes),
             layers: super::record::layers(&self.process.totals(), watched(self.process)),
+            bounds: super::record::bounds(self.process),
             devices: Vec::new(),
         }
     }
@@ -183,6 +185,7 @@ impl Builder<'_> {
             observed_at: side.observed.map(|at| self.clock.rfc3339(at)),
             rss_bytes: side.rss,
             layers: side.layers,
+            bounds: side.bounds.clone(),
             bands: side.bands,
         }
     }

@@ -4,21 +4,23 @@
 use std::sync::Arc;
 
 use crate::event::{Addr, Snapshot};
+use crate::ledger::Process;
 use crate::ledger::distributed::ServerId;
-use crate::ledger::types::{BlockLayer, SessionId, Totals};
-use crate::report::model::{Bands, BoundaryKind, Layers, Pool, Survivor, Verdict};
+use crate::ledger::types::{self, BlockLayer, SessionId, Totals};
+use crate::report::model::{Bands, Bound, BoundaryKind, Layer, Layers, Pool, Survivor, Verdict};
 
 /// The process on one side of a boundary.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Side {
     pub observed: Option<u64>,
     pub rss: Option<u64>,
     pub layers: Layers,
+    pub bounds: Vec<Bound>,
     pub bands: Bands,
 }
 
 impl Side {
-    pub const fn of(layers: Layers) -> Self {
+    pub const fn of(layers: Layers, bounds: Vec<Bound>) -> Self {
         let bands = Bands {
             pool_in_use: None,
             pool_free: None,
@@ -28,7 +30,7 @@ impl Side {
             files: None,
             unexplained: None,
         };
-        Self { observed: None, rss: None, layers, bands }
+        Self { observed: None, rss: None, layers, bounds, bands }
     }
 
     pub const fn see(&mut self, look: &Look) {
@@ -144,7 +146,7 @@ impl Record {
         self.awaits_look = look.snapshot.resident.is_none();
         self.after_side.see(look);
         if matches!(self.subject, Subject::Process) {
-            self.before = self.after_side;
+            self.before = self.after_side.clone();
         }
         for row in &mut self.pools {
             if let Some(&(_, resident, free)) = look.pools.iter().find(|(addr, ..)| *addr == row.addr) {
@@ -171,6 +173,22 @@ impl Record {
             row.ranges = Vec::new();
         }
     }
+}
+
+/// Which sums of the ledger are not exact.
+pub(super) fn bounds(process: &Process) -> Vec<Bound> {
+    let all = [
+        (Layer::PoolChunk, process.chunk_bound()),
+        (Layer::PoolRegion, process.region_bound()),
+        (Layer::Heap, process.heap_bound()),
+        (Layer::Mapping, process.mapping_bound()),
+    ];
+    let bound = |(layer, bound): (Layer, Option<types::Bound>)| {
+        let types::Bound { at_least, at_most, missed, stale } = bound?;
+        let (at_least_bytes, at_most_bytes) = (at_least, at_most);
+        Some(Bound { layer, at_least_bytes, at_most_bytes, lost_allocations: missed, maybe_freed: stale })
+    };
+    all.into_iter().filter_map(bound).collect()
 }
 
 /// Sums of the ledger as layers. `watched`: TensorFlow's probes are in the process; without them nobody looked.

@@ -8,11 +8,12 @@ use rustc_hash::FxHashMap;
 
 use super::causes::{self, Claimed};
 use super::place::{place, region_text};
-use super::record::Row;
+use super::record::{Row, bounds};
 use super::scene::Scene;
 use crate::event::Addr;
 use crate::ledger::types::{BlockLayer, SessionId};
 use crate::report::model::{Cause, Layer, Survivor, Verdict};
+use crate::report::units::counted;
 
 /// Rows of a boundary; smaller groups are folded into one row for each cause and layer.
 const MAX_ROWS: usize = 200;
@@ -50,8 +51,24 @@ pub(super) fn judge(scene: &Scene) -> (Vec<Row>, Vec<Verdict>) {
         let bytes = mine.iter().map(|g| g.bytes).fold(0, u64::saturating_add);
         verdicts.extend((rule.verdicts)(scene, &Claimed { groups: mine, rows: refs, bytes }));
     }
+    doubt(scene, &rows, &mut verdicts);
     causes::order(&mut verdicts);
     (rows, verdicts)
+}
+
+/// Frees that were lost leave blocks among the survivors that are gone: a verdict on such a layer says how many.
+fn doubt(scene: &Scene, rows: &[Row], verdicts: &mut [Verdict]) {
+    for bound in bounds(scene.process).iter().filter(|b| b.maybe_freed > 0) {
+        let of_layer = |&row: &usize| rows.get(row).is_some_and(|r| r.survivor.layer == bound.layer);
+        for verdict in verdicts.iter_mut().filter(|v| v.refs.survivors.iter().any(of_layer)) {
+            let sentence = format!(
+                "not exact: {} of this layer {} lost, so up to as many of its blocks may be gone",
+                counted(bound.maybe_freed, "free"),
+                if bound.maybe_freed == 1 { "was" } else { "were" }
+            );
+            verdict.evidence.push(sentence);
+        }
+    }
 }
 
 /// All survivors in groups, the largest first.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::pools::{self, region_bytes};
-use super::record::{Block, Leftover, Look, Pending, Record, Side, Subject, layers};
+use super::record::{Block, Leftover, Look, Pending, Record, Side, Subject, bounds, layers};
 use super::scene::{self, Baseline, Claim, Scene, is_memory};
 use super::survivors;
 use super::timeline::Timeline;
@@ -192,7 +192,7 @@ impl Watch {
             opened: pending.opened,
             at: pending.at,
             after: now,
-            before: pending.before,
+            before: pending.before.clone(),
             after_side: side(cx.process),
             pools: pools::rows(&scene),
             rows,
@@ -242,7 +242,7 @@ impl Watch {
             given_back: None,
         };
         let mut record = self.record(cx, &pending, at);
-        record.before = record.after_side;
+        record.before = record.after_side.clone();
         // One taken at the very end is exact; an older one still tells, if it is not too old.
         match self.look.as_ref().filter(|l| l.snapshot.at_exit || at.saturating_sub(l.at) <= NEAR) {
             Some(look) => record.see(look),
@@ -315,7 +315,7 @@ pub(super) fn watched(process: &Process) -> bool {
 }
 
 fn side(process: &Process) -> Side {
-    Side::of(layers(&process.totals(), watched(process)))
+    Side::of(layers(&process.totals(), watched(process)), bounds(process))
 }
 
 pub(super) fn in_use(process: &Process) -> u64 {

@@ -30,6 +30,7 @@ const NAMES: &[(u32, &str)] = &[
     (counters::HOLD_LAPSED, "holds_lapsed"),
     (counters::NAME_TRUNCATED, "names_truncated"),
     (counters::CHUNK_UNREADABLE, "chunks_unreadable"),
+    (counters::LOST_WITHOUT_PROCESS, "losses_without_process"),
 ];
 
 /// Remembers what was already said.

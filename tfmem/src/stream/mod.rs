@@ -2,4 +2,5 @@
 
 pub mod decode;
 pub mod losses;
+pub mod missed;
 pub mod order;

@@ -56,6 +56,12 @@ impl Order {
         }
     }
 
+    /// The latest time that was passed on.
+    #[must_use]
+    pub const fn passed(&self) -> u64 {
+        self.passed
+    }
+
     /// Events that came too late to be put where they belong.
     #[must_use]
     pub const fn late(&self) -> u64 {

@@ -3,8 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use tfmem::event::{Body, Call, Event, ExitStatus, Mapping, MappingKind, Origin, ProcessInfo, Snapshot};
-use tfmem::ledger::types::{Anomalies, BlockLayer, Change, Totals};
+use tfmem::event::{
+    Body, Call, Event, ExitStatus, Mapping, MappingKind, Missed, MissedTotal, Origin, ProcessInfo, Snapshot,
+};
+use tfmem::ledger::types::{Anomalies, BlockLayer, Bound, Change, Totals};
 use tfmem::ledger::{Ledger, Process};
 
 use crate::program::{PID, Program};
@@ -245,26 +247,54 @@ fn a_program_whose_events_are_partly_lost() {
     }
 }
 
+/// What was alive before this event, which the ledger has not seen yet.
+fn before(alive: &HashMap<u64, u64>, addr: u64, body: &Body, now: u64) -> Option<u64> {
+    match body {
+        Body::HeapAlloc { .. } => Some(now - alive[&addr]),
+        _ => None,
+    }
+}
+
+/// The truth lies in the bound.
+fn contains(bound: Option<Bound>, truth: Option<u64>) {
+    let (Some(bound), Some(truth)) = (bound, truth) else { return };
+    let (low, high) = (bound.at_least.unwrap(), bound.at_most.unwrap());
+    assert!((low..=high).contains(&truth), "{truth} is not in {low}..={high}");
+}
+
 #[test]
 fn a_lost_event_costs_one_block() {
     for (mut rng, events) in streams(160_000) {
-        let (mut ledger, mut alive, mut lost) = (Ledger::new(), HashSet::new(), 0_u64);
+        let (mut ledger, mut alive, mut lost) = (Ledger::new(), HashMap::new(), 0_u64);
+        let mut totals: HashMap<Missed, MissedTotal> = HashMap::new();
         for at in 1..=events {
             let addr = 64 * (1 + rng.below(4096));
-            let body = if alive.remove(&addr) {
-                Body::HeapFree { addr }
-            } else {
-                alive.insert(addr);
-                Body::HeapAlloc { addr, bytes: 64, origin: Origin::default() }
+            let (body, what, bytes) = match alive.remove(&addr) {
+                Some(_) => (Body::HeapFree { addr }, Missed::HeapGivenBack, None),
+                None => {
+                    let bytes = 1 + rng.below(64);
+                    alive.insert(addr, bytes);
+                    (Body::HeapAlloc { addr, bytes, origin: Origin::default() }, Missed::HeapTaken, Some(bytes))
+                }
             };
             if rng.one_in(100) {
                 lost += 1;
+                let total = totals.entry(what).or_default();
+                total.records += 1;
+                total.bytes += bytes.unwrap_or(0);
+                total.unsized_records += u64::from(bytes.is_none());
+                apply(&mut ledger, at, PID, PID, Body::Missed { what, total: *total });
                 continue;
+            }
+            if rng.one_in(500) {
+                let truth: u64 = alive.values().sum();
+                contains(ledger.process(PID).unwrap().heap_bound(), before(&alive, addr, &body, truth));
             }
             apply(&mut ledger, at, PID, PID + u32::try_from(rng.below(3)).unwrap(), body);
         }
         let process = ledger.process(PID).unwrap();
         let known: HashSet<u64> = process.heap_blocks().map(|b| b.addr).collect();
+        let alive: HashSet<u64> = alive.into_keys().collect();
         let wrong = known.symmetric_difference(&alive).count() as u64;
         let Anomalies { unpaired_frees, reused_alive, .. } = process.anomalies;
         assert!(wrong + unpaired_frees + reused_alive <= lost, "{wrong} {unpaired_frees} {reused_alive} {lost}");

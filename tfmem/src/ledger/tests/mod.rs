@@ -4,6 +4,7 @@
 mod distributed;
 mod maps;
 mod memory;
+mod missed;
 mod processes;
 mod sessions;
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use crate::event::{
-    Body, Call, Event, ExitStatus, Job, LibraryInfo, Mapping, MappingKind, Origin, ProcessInfo, Snapshot,
+    Body, Call, Event, ExitStatus, Job, LibraryInfo, Mapping, MappingKind, Missed, MissedTotal, Origin, ProcessInfo,
+    Snapshot,
 };
 
 /// Few threads, and times that mostly go up; every kind of body with any values.
@@ -100,6 +101,10 @@ fn processes() -> BoxedStrategy<Body> {
         Just(Body::TraceEnd),
         proptest::option::of(status).prop_map(|status| Body::Ended { status }),
         (text(), word()).prop_map(|(what, count)| Body::Lost { what: what.into(), count }),
+        (word(), word(), word()).prop_map(|(records, bytes, unsized_records)| Body::Missed {
+            what: Missed::HeapGivenBack,
+            total: MissedTotal { records, bytes, unsized_records }
+        }),
         (any::<u32>(), text(), proptest::collection::vec(text(), 0..4), word(), proptest::option::of(text())).prop_map(
             |(ppid, comm, cmdline, started_at, cgroup)| {
                 let exe = comm.clone();

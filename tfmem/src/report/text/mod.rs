@@ -49,7 +49,9 @@ pub fn render(report: &Report, style: Style) -> String {
         page.paragraph(
             "LOST",
             Tone::Bad,
-            &format!("{lost} did not reach tfmem: the figures above lack what they told."),
+            &format!(
+                "{lost} did not reach tfmem: the figures above lack what they told (a larger --buffer loses less)."
+            ),
         );
     }
     if report.losses.contains_key("recording_truncated") {

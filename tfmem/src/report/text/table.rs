@@ -51,6 +51,7 @@ fn closing(page: &mut Page, b: &Boundary) {
     }
     let rss = [&*bytes_or(b.before.rss_bytes, "?"), &bytes_or(b.after.rss_bytes, "?")];
     row(page, "resident (RSS)", &rss, &explained(&b.after), Tone::Plain);
+    not_exact(page, &b.after);
     parts(page, &b.after);
 }
 
@@ -71,7 +72,33 @@ fn ending(page: &mut Page, b: &Boundary) {
         row(page, name, &[&bytes_or(held, "?"), &bytes_or(resident, "?")], &note(b, layer), Tone::Plain);
     }
     row(page, "resident (RSS)", &["", &bytes_or(b.after.rss_bytes, "?")], &explained(&b.after), Tone::Plain);
+    not_exact(page, &b.after);
     parts(page, &b.after);
+}
+
+/// Figures that are not exact, because records were lost.
+fn not_exact(page: &mut Page, side: &Side) {
+    for bound in &side.bounds {
+        let name = match bound.layer {
+            Layer::Mapping => "mappings",
+            layer => LAYERS.iter().find(|(_, known)| *known == layer).map_or("memory", |(name, _)| name),
+        };
+        let between = match (bound.at_least_bytes, bound.at_most_bytes) {
+            (Some(low), Some(high)) => {
+                format!("between {} and {}", bytes_or(Some(low), ""), bytes_or(Some(high), ""))
+            }
+            (Some(low), None) => format!("at least {}", bytes_or(Some(low), "")),
+            (None, Some(high)) => format!("at most {}", bytes_or(Some(high), "")),
+            (None, None) => "not known".to_owned(),
+        };
+        let what = if bound.layer == Layer::Mapping { "record" } else { "allocation" };
+        let lost = counted(bound.lost_allocations, what);
+        let stale = match bound.maybe_freed {
+            0 => String::new(),
+            n => format!(", {} that may be gone", counted(n, "block")),
+        };
+        page.beside(&[("not exact:", 12, Tone::Bad)], &format!("{name} {between} ({lost} lost{stale})"));
+    }
 }
 
 /// What the resident bytes consist of: "explained" alone would read as "somebody knows who owns all of it".
