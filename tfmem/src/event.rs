@@ -115,6 +115,8 @@ pub enum Body {
         what: Arc<str>,
         count: u64,
     },
+    /// From here on no event tells of mappings: they are known from looks alone. Holds for all processes.
+    Polled,
     /// Records of this process that were lost: running totals of what they told of.
     Missed {
         what: Missed,

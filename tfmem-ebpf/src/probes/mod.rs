@@ -3,6 +3,8 @@
 mod calls;
 mod chunk;
 mod heap;
+mod kernel_functions;
 mod memory;
 mod nothing;
 mod process;
+mod system_calls;

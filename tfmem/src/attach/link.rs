@@ -6,12 +6,14 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use aya::{
     Ebpf, EbpfLoader,
     maps::{Array, HashMap, MapData, MapType, PerCpuArray, RingBuf},
     programs::{
-        Program, ProgramError, ProgramType, TracePoint, UProbe,
+        KProbe, Program, ProgramError, ProgramType, TracePoint, UProbe,
+        kprobe::KProbeLinkId,
+        trace_point::TracePointLinkId,
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
     },
     sys::{is_map_supported, is_program_supported},
@@ -25,6 +27,7 @@ use thiserror::Error;
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{
+    memory::{Backend, Place},
     plan::{Plan, Point},
     tracefs,
 };
@@ -43,18 +46,6 @@ pub const PROCESS_TRACEPOINTS: &[Tracepoint] = &[
     ("task_newtask", "task", "task_newtask"),
     ("sched_process_exec", "sched", "sched_process_exec"),
     ("sched_process_exit", "sched", "sched_process_exit"),
-];
-pub const MEMORY_TRACEPOINTS: &[Tracepoint] = &[
-    ("enter_mmap", "syscalls", "sys_enter_mmap"),
-    ("exit_mmap", "syscalls", "sys_exit_mmap"),
-    ("enter_munmap", "syscalls", "sys_enter_munmap"),
-    ("exit_munmap", "syscalls", "sys_exit_munmap"),
-    ("enter_mremap", "syscalls", "sys_enter_mremap"),
-    ("exit_mremap", "syscalls", "sys_exit_mremap"),
-    ("enter_brk", "syscalls", "sys_enter_brk"),
-    ("exit_brk", "syscalls", "sys_exit_brk"),
-    ("enter_madvise", "syscalls", "sys_enter_madvise"),
-    ("exit_madvise", "syscalls", "sys_exit_madvise"),
 ];
 const UPROBES: &[&str] = &[
     "chunk",
@@ -136,18 +127,18 @@ const LEASE: Duration = Duration::from_secs(2);
 const RENEWED_EVERY: Duration = Duration::from_millis(200);
 
 impl Programs {
-    /// Loads every program and attaches the tracepoints. Nothing is traced before [`Programs::track`].
+    /// Loads the programs and attaches those that tell of processes. Nothing is traced before [`Programs::track`], and
+    /// nobody follows the memory map before [`super::memory::follow`].
     ///
     /// # Errors
     /// When the kernel refuses a program or a tracepoint; the message says which.
     pub fn load(options: Options) -> Result<(Self, Ring)> {
         let (mut programs, ring) = Self::open(options)?;
-        for name in program_names() {
+        let tracepoints = PROCESS_TRACEPOINTS.iter().map(|(name, ..)| *name);
+        for name in UPROBES.iter().copied().chain(tracepoints) {
             programs.load_program(name).with_context(|| format!("load BPF program `{name}`"))?;
         }
-        tracefs::with_tracefs(|| {
-            PROCESS_TRACEPOINTS.iter().chain(MEMORY_TRACEPOINTS).try_for_each(|point| programs.attach_tracepoint(point))
-        })?;
+        programs.attach_tracepoints(PROCESS_TRACEPOINTS)?;
         Ok((programs, ring))
     }
 
@@ -207,20 +198,91 @@ impl Programs {
         match program {
             Program::UProbe(program) => program.load(),
             Program::TracePoint(program) => program.load(),
+            Program::KProbe(program) => program.load(),
             _ => return Err(Refused::of("a type of program that tfmem does not use")),
         }?;
         Ok(program.info().ok().and_then(|info| info.verified_instruction_count()))
     }
 
-    /// Attaches a loaded program. Call where tracefs can be seen ([`tracefs::with_tracefs`]).
+    /// Attaches loaded programs to these tracepoints, or to none of them.
     ///
     /// # Errors
     /// When there is no such tracepoint or the kernel refuses it.
-    pub fn attach_tracepoint(&mut self, point: &Tracepoint) -> Result<()> {
-        let (name, category, event) = point;
-        let program: &mut TracePoint = program(&mut self.ebpf, name)?;
-        program.attach(category, event).with_context(|| format!("attach to tracepoint {category}:{event}"))?;
-        Ok(())
+    pub fn attach_tracepoints(&mut self, points: &[Tracepoint]) -> Result<Vec<Link>> {
+        let mut links = Vec::new();
+        let attached = tracefs::with_tracefs(|| {
+            points.iter().try_for_each(|(name, category, event)| {
+                let attached = program::<TracePoint>(&mut self.ebpf, name)?.attach(category, event);
+                let link = attached.with_context(|| format!("attach to tracepoint {category}:{event}"))?;
+                links.push(Link::Tracepoint(name, link));
+                Ok(())
+            })
+        });
+        self.all_or_none(attached, links)
+    }
+
+    /// Attaches loaded programs to the kernel's functions: of each list to the first place that it takes, or to none of
+    /// all.
+    ///
+    /// # Errors
+    /// When the kernel has no kprobes or refuses all places of a list.
+    pub fn attach_kprobes(&mut self, wanted: &[&[Place]]) -> Result<Vec<Link>> {
+        ensure!(has_kprobes(), "not compiled in (CONFIG_KPROBE_EVENTS)");
+        let mut links = Vec::new();
+        let attached = wanted.iter().try_for_each(|places| {
+            links.extend(self.attach_first(places)?);
+            Ok(())
+        });
+        self.all_or_none(attached, links)
+    }
+
+    fn attach_first(&mut self, places: &[Place]) -> Result<Vec<Link>> {
+        let mut refused = Vec::new();
+        for place in places {
+            match self.attach_place(place) {
+                Ok(links) => return Ok(links),
+                Err(error) => refused.push(format!("{}: {error:#}", place.function)),
+            }
+        }
+        bail!("{}", refused.join("; "))
+    }
+
+    fn attach_place(&mut self, place: &Place) -> Result<Vec<Link>> {
+        let mut links = Vec::new();
+        let attached = place.programs.iter().try_for_each(|name| {
+            let link = program::<KProbe>(&mut self.ebpf, name)?.attach(place.function, 0)?;
+            links.push(Link::Kprobe(name, link));
+            Ok(())
+        });
+        self.all_or_none(attached, links)
+    }
+
+    fn all_or_none(&mut self, attached: Result<()>, links: Vec<Link>) -> Result<Vec<Link>> {
+        match attached {
+            Ok(()) => Ok(links),
+            Err(error) => {
+                self.detach(links);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes programs off again.
+    pub fn detach(&mut self, links: Vec<Link>) {
+        for link in links {
+            let detached = match link {
+                Link::Tracepoint(name, link) => {
+                    program::<TracePoint>(&mut self.ebpf, name).and_then(|program| Ok(program.detach(link)?))
+                }
+                Link::Kprobe(name, link) => {
+                    program::<KProbe>(&mut self.ebpf, name).and_then(|program| Ok(program.detach(link)?))
+                }
+            };
+            if let Err(error) = detached {
+                // It goes with tfmem at the latest.
+                log::warn!("a probe of the kernel stays in for now: {error:#}");
+            }
+        }
     }
 
     /// Passes what the programs log (`--debug-bpf`) on to the `log` crate. Call inside a tokio runtime.
@@ -308,8 +370,8 @@ impl Programs {
 
 /// Every program of the object.
 pub fn program_names() -> impl Iterator<Item = &'static str> {
-    let tracepoints = PROCESS_TRACEPOINTS.iter().chain(MEMORY_TRACEPOINTS);
-    UPROBES.iter().copied().chain(tracepoints.map(|(name, _, _)| *name))
+    let memory = Backend::ALL.into_iter().flat_map(Backend::programs);
+    UPROBES.iter().copied().chain(PROCESS_TRACEPOINTS.iter().map(|(name, ..)| *name)).chain(memory)
 }
 
 /// Can the kernel make a ring buffer (5.8)? By making a small one.
@@ -338,6 +400,19 @@ pub fn has_fentry() -> Result<bool> {
 
 fn ring_size(bytes: u32) -> u32 {
     bytes.max(64 << 10).next_power_of_two()
+}
+
+/// Is the kernel built with kprobes for perf events (`CONFIG_KPROBE_EVENTS`)?
+#[must_use]
+pub fn has_kprobes() -> bool {
+    Path::new("/sys/bus/event_source/devices/kprobe/type").exists()
+}
+
+/// An attached program, by its name.
+#[derive(Debug)]
+pub enum Link {
+    Tracepoint(&'static str, TracePointLinkId),
+    Kprobe(&'static str, KProbeLinkId),
 }
 
 fn program<'a, P>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut P>
@@ -375,6 +450,5 @@ mod tests {
         let names: Vec<_> = program_names().collect();
         let unique: std::collections::BTreeSet<_> = names.iter().collect();
         assert_eq!(names.len(), unique.len());
-        assert_eq!(names.len(), UPROBES.len() + PROCESS_TRACEPOINTS.len() + MEMORY_TRACEPOINTS.len());
     }
 }

@@ -4,5 +4,6 @@ pub mod elf;
 pub mod entry;
 pub mod kernel;
 pub mod link;
+pub mod memory;
 pub mod plan;
 pub mod tracefs;

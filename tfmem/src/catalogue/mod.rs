@@ -6,6 +6,7 @@
 
 mod call;
 mod distributed;
+pub mod features;
 mod pools;
 mod table;
 

@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use bytesize::ByteSize;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
-use crate::live::symbols::Symbol;
+use crate::{attach::memory::Backend, live::symbols::Symbol};
 
 /// Tells which memory TensorFlow did not give back: what outlived the close of a session, how much of it is really
 /// resident, which op allocated it, why it is still there, and what gives it back.
@@ -126,6 +126,9 @@ pub struct Common {
     /// symbol table (repeat for several)
     #[arg(long, value_parser = boundary, value_name = "LIB:SYMBOL")]
     pub boundary: Vec<Symbol>,
+    /// How the memory map is followed
+    #[arg(long, value_enum, default_value_t = Mm::Auto, value_name = "HOW")]
+    pub mm: Mm,
     /// Let the BPF programs log what they see (to stderr)
     #[arg(long)]
     pub debug_bpf: bool,
@@ -170,6 +173,31 @@ fn boundary(text: &str) -> Result<Symbol, String> {
             Ok(Symbol { library: library.to_owned(), symbol: symbol.to_owned() })
         }
         _ => Err("expected LIB:SYMBOL, such as libc.so.6:malloc_trim".to_owned()),
+    }
+}
+
+/// Ways of following the memory map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mm {
+    /// The first of the following that works here
+    Auto,
+    /// Probes on the kernel's own functions: also sees what the kernel maps by itself, and slows nobody else down
+    Kprobe,
+    /// The system calls' tracepoints
+    Tracepoint,
+    /// Read the mappings once a second: nothing between two readings is seen
+    Poll,
+}
+
+impl Mm {
+    #[must_use]
+    pub fn backends(self) -> Vec<Backend> {
+        match self {
+            Self::Auto => Backend::ALL.to_vec(),
+            Self::Kprobe => vec![Backend::Kprobe],
+            Self::Tracepoint => vec![Backend::Tracepoint],
+            Self::Poll => vec![Backend::Poll],
+        }
     }
 }
 

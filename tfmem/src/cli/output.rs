@@ -44,6 +44,7 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
         grace: options.grace,
         buffer_bytes: buffer as u32,
         debug_bpf: options.debug_bpf,
+        memory: options.mm.backends(),
         cache: None,
         symbols: options.boundary.clone(),
     };

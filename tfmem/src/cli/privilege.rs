@@ -1,11 +1,15 @@
-//! Is tfmem allowed to do its work? Asked before anything starts, so that the answer is one clear sentence.
+//! Can tfmem do its work here? Asked before anything starts, so that the answer is one clear sentence.
 
-use super::exit::Failure;
-use crate::doctor::privilege::Held;
+use super::exit::{FAILED, Failure};
+use crate::{
+    catalogue::features::OLDEST_KERNEL,
+    doctor::{facts, privilege::Held},
+};
 
 /// # Errors
 /// Names what is missing and how to get it.
 pub fn check() -> Result<(), Failure> {
+    kernel(&facts::release())?;
     let missing: Vec<String> =
         Held::read().missing().iter().map(|(_, name, purpose)| format!("{name} (to {purpose})")).collect();
     if missing.is_empty() {
@@ -15,4 +19,33 @@ pub fn check() -> Result<(), Failure> {
         "missing privilege: {}. Run it as root: sudo tfmem …; `tfmem doctor` says what this machine allows",
         missing.join(", ")
     )))
+}
+
+/// A release that cannot be read is tried all the same.
+fn kernel(release: &str) -> Result<(), Failure> {
+    let (major, minor) = OLDEST_KERNEL;
+    if facts::version(release).is_some_and(|version| version < OLDEST_KERNEL) {
+        return Err(Failure::with_status(
+            FAILED,
+            format!(
+                "Linux {release} is too old: tfmem works from {major}.{minor} on; `tfmem doctor` says what is missing"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_kernel_is_refused_in_words() {
+        let failure = kernel("5.10.0-30-amd64").expect_err("too old");
+        assert_eq!(failure.status(), FAILED);
+        assert!(failure.message().contains("5.10.0-30-amd64") && failure.message().contains("5.15"));
+        for new_enough in ["5.15.0-1084-aws", "6.1.0-50-amd64", "7.0-rc1", "unknown"] {
+            assert!(kernel(new_enough).is_ok());
+        }
+    }
 }

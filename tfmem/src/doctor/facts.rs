@@ -9,8 +9,6 @@ use std::{
 const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
 const INITIAL_USER_NAMESPACE: u64 = 0xefff_fffd;
 
-const KPROBE_PMU: &str = "/sys/bus/event_source/devices/kprobe/type";
-
 /// Major and minor number of a kernel release.
 pub type Version = (u32, u32);
 
@@ -52,12 +50,6 @@ pub fn perf_event_paranoid() -> Option<i32> {
 #[must_use]
 pub fn ptrace_scope() -> Option<i32> {
     line("/proc/sys/kernel/yama/ptrace_scope")?.parse().ok()
-}
-
-/// The number under which kprobes are opened; `None`: the kernel has none.
-#[must_use]
-pub fn kprobe_type() -> Option<u32> {
-    line(KPROBE_PMU)?.parse().ok()
 }
 
 /// `None`: not known.

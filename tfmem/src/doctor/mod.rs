@@ -8,7 +8,6 @@ pub mod check;
 pub mod facts;
 mod library;
 mod others;
-mod perf;
 pub mod privilege;
 mod seen;
 mod system;
@@ -23,7 +22,7 @@ use self::{
     check::{Check, Verdict, verdict},
     privilege::Held,
 };
-use crate::attach::{kernel, tracefs};
+use crate::attach::{kernel, link, tracefs};
 
 pub use library::{Examined, mapped, named};
 pub use text::render;
@@ -86,11 +85,10 @@ pub fn capabilities(layout_reasons: &[String]) -> BTreeMap<String, String> {
         ("btf", yes_no(kernel::has_type_information())),
         ("kernel_layout", if layout_reasons.is_empty() { yes_no(true) } else { layout_reasons.join("; ") }),
         ("tracefs", if tracefs::mounted() { "mounted" } else { "private" }.to_owned()),
-        ("kprobes", yes_no(facts::kprobe_type().is_some())),
+        ("kprobes", yes_no(link::has_kprobes())),
         ("uretprobe_seccomp_bug", if affected { "possible" } else { "no" }.to_owned()),
         ("lockdown", facts::lockdown().unwrap_or_else(|| "none".to_owned())),
         ("perf_event_paranoid", paranoid),
-        ("mm", "tracepoint".to_owned()),
     ];
     all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -105,8 +103,7 @@ mod tests {
         let found = capabilities(&[]);
         let took = begun.elapsed();
         println!("{found:?} in {took:?}");
-        assert_eq!(found.len(), 9);
-        assert_eq!(found.get("mm").map(String::as_str), Some("tracepoint"));
+        assert_eq!(found.len(), 8);
         assert!(found.values().all(|value| !value.is_empty()));
     }
 }

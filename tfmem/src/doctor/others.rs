@@ -5,7 +5,6 @@ use std::{fs::File, io};
 use super::{
     bait::Sleeper,
     check::Check,
-    facts, perf,
     privilege::{BPF, Held, PERFMON},
     system::{SUDO, untried},
 };
@@ -33,11 +32,10 @@ const fn files() -> Check {
 /// Ring buffer and, for information, ways that tfmem could go but does not need here.
 pub fn features(held: Held) -> Vec<Check> {
     let ring = Check::new("ring buffer", "carrying the events (5.8)").required();
-    let kprobes = Check::new("kprobes", "another way to see mappings, not needed where tracepoints work");
     let raw = Check::new("raw tracepoints", "another way to see system calls, not needed where tracepoints work");
     let fentry = Check::new("fentry", "another way to see the kernel's functions, not needed");
     if !held.has(BPF) || !held.has(PERFMON) {
-        return [ring, kprobes, raw, fentry].into_iter().map(|check| untried(check, held)).collect();
+        return [ring, raw, fentry].into_iter().map(|check| untried(check, held)).collect();
     }
     let judge = |check: Check, answer: anyhow::Result<bool>, fix: &str| match answer {
         Ok(true) => check,
@@ -47,7 +45,6 @@ pub fn features(held: Held) -> Vec<Check> {
     };
     vec![
         judge(ring, link::has_ring_buffer(), "a kernel from 5.15 on"),
-        kernel_probes(kprobes),
         judge(raw, link::has_raw_tracepoints(), "a kernel with CONFIG_BPF_EVENTS=y"),
         judge(
             fentry,
@@ -55,23 +52,6 @@ pub fn features(held: Held) -> Vec<Check> {
             "a kernel with CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS=y and without lockdown",
         ),
     ]
-}
-
-/// Functions of the kernel that map memory; their names differ between kernels.
-const KERNEL_FUNCTIONS: [&std::ffi::CStr; 3] = [c"do_mmap", c"vm_mmap_pgoff", c"__vm_munmap"];
-
-fn kernel_probes(check: Check) -> Check {
-    let Some(kind) = facts::kprobe_type() else {
-        return check.missing("not compiled in").fix("a kernel with CONFIG_KPROBE_EVENTS=y");
-    };
-    let mut refused = String::new();
-    for function in KERNEL_FUNCTIONS {
-        match perf::kprobe(kind, function) {
-            Ok(()) => return check.found(format!("set on {} and removed", function.to_string_lossy())),
-            Err(error) => refused = error.to_string(),
-        }
-    }
-    check.missing(refused).fix("no kernel lockdown, and /sys/kernel/debug/kprobes/enabled at 1")
 }
 
 /// Looks at a child of ours the way a traced process is looked at.

@@ -8,15 +8,13 @@ use super::{
     facts::{self, Version},
     privilege::{BPF, Held, NEEDED, PERFMON, SYS_RESOURCE},
 };
-use crate::{attach::tracefs, report::units::bytes};
+use crate::{attach::tracefs, catalogue::features::OLDEST_KERNEL, report::units::bytes};
 
 pub const SUDO: &str = "run it as root: sudo tfmem doctor";
 const CONTAINER: &str = "in a container: docker run --privileged --pid=host, or hostPID and privileged in Kubernetes";
 
 /// The kernel's memory for BPF is charged to the cgroup since this release, not to the limit of locked memory.
 const CHARGED_TO_CGROUP: Version = (5, 11);
-/// Attach cookies in uprobes.
-const OLDEST: Version = (5, 15);
 
 pub fn privileges(held: Held) -> Vec<Check> {
     let mut checks: Vec<Check> = NEEDED
@@ -71,7 +69,7 @@ pub fn kernel(held: Held, layout: &KernelLayout, reasons: &[String]) -> Vec<Chec
 fn release_check(release: &str, version: Option<Version>) -> Check {
     let check = Check::new("kernel", "5.15 or later, but what is tried below decides").found(release);
     match version {
-        Some(version) if version < OLDEST => check.limited("older than 5.15").fix("update the kernel"),
+        Some(version) if version < OLDEST_KERNEL => check.limited("older than 5.15").fix("update the kernel"),
         _ => check,
     }
 }

@@ -22,8 +22,8 @@ use super::{
 };
 use crate::{
     attach::{
-        link::{MEMORY_TRACEPOINTS, Options, PROCESS_TRACEPOINTS, Programs, Ring, Tracepoint, program_names},
-        tracefs,
+        link::{Link, Options, PROCESS_TRACEPOINTS, Programs, Ring, program_names},
+        memory::{self, Backend},
     },
     event::Event,
     report::units::count,
@@ -34,6 +34,7 @@ use crate::{
 const BUFFER_BYTES: u32 = 32 << 20;
 const OWN_FILE: &str = "/proc/self/exe";
 const BPF_KERNEL: &str = "a kernel from 5.15 on, with CONFIG_BPF_SYSCALL=y and CONFIG_BPF_EVENTS=y";
+const TRACEPOINT_KERNEL: &str = "a kernel with CONFIG_FTRACE_SYSCALLS=y and CONFIG_BPF_EVENTS=y, and tracefs";
 const UPROBE_KERNEL: &str = "a kernel with CONFIG_UPROBE_EVENTS=y";
 
 const fn maps() -> Check {
@@ -60,8 +61,16 @@ const fn seccomp() -> Check {
     Check::new("uretprobe, seccomp", "return probes in programs under a seccomp filter")
 }
 
+const fn kernel_functions() -> Check {
+    Check::new("mappings, kprobe", "the memory map, by probes on the kernel's functions (`--mm kprobe`)")
+}
+
 const fn system_calls() -> Check {
-    Check::new("system calls", "tracepoints of mmap, munmap, mremap, brk, madvise").required()
+    Check::new("mappings, tracepoint", "the memory map, by the system calls' tracepoints (`--mm tracepoint`)")
+}
+
+const fn mappings() -> Check {
+    Check::new("mappings", "which way `--mm auto` takes")
 }
 
 const fn processes() -> Check {
@@ -70,7 +79,8 @@ const fn processes() -> Check {
 
 /// Every check that needs programs in the kernel.
 pub fn run(held: Held, layout: KernelLayout) -> Vec<Check> {
-    let rest = [programs(), uprobe(), cookie(), uretprobe(), seccomp(), system_calls(), processes()];
+    let memory = [kernel_functions(), system_calls(), mappings()];
+    let rest = [programs(), uprobe(), cookie(), uretprobe(), seccomp(), processes()].into_iter().chain(memory);
     if !held.has(BPF) || !held.has(PERFMON) {
         return [maps()].into_iter().chain(rest).map(|check| untried(check, held)).collect();
     }
@@ -80,8 +90,8 @@ pub fn run(held: Held, layout: KernelLayout) -> Vec<Check> {
                 Trial { programs, ring, pid: std::process::id(), checks: vec![maps().found("32 MiB buffer")] };
             trial.load();
             trial.probes();
-            trial.tracepoints(MEMORY_TRACEPOINTS, system_calls(), Trial::memory_calls);
-            trial.tracepoints(PROCESS_TRACEPOINTS, processes(), Trial::child);
+            trial.memory();
+            trial.processes();
             trial.checks
         }
         Err(error) => {
@@ -162,17 +172,55 @@ impl Trial {
         self.checks.push(under_seccomp(leave.is_ok()));
     }
 
-    fn tracepoints(&mut self, points: &[Tracepoint], check: Check, missed: fn(&mut Self) -> Result<Vec<&'static str>>) {
-        let attached =
-            tracefs::with_tracefs(|| points.iter().try_for_each(|point| self.programs.attach_tracepoint(point)));
-        let check = match attached.and_then(|()| missed(self)) {
-            Ok(missed) if missed.is_empty() => check.found(format!("{} attached, all seen", points.len())),
-            Ok(missed) => check.missing(format!("attached, but not seen: {}", missed.join(", "))),
-            Err(error) => check
-                .missing(format!("{error:#}"))
-                .fix("a kernel with CONFIG_FTRACE_SYSCALLS=y and CONFIG_BPF_EVENTS=y, and tracefs"),
-        };
+    /// Each way of following the memory map, one after the other.
+    fn memory(&mut self) {
+        let ways = [
+            (Backend::Kprobe, kernel_functions(), "a kernel with CONFIG_KPROBE_EVENTS=y and CONFIG_BPF_EVENTS=y"),
+            (Backend::Tracepoint, system_calls(), TRACEPOINT_KERNEL),
+        ];
+        let mut best = Backend::Poll;
+        for (backend, check, fix) in ways.into_iter().rev() {
+            let attached = memory::attach(&mut self.programs, backend);
+            let check = self.judged(check, attached, fix, Self::memory_calls);
+            if check.works() {
+                best = backend;
+            }
+            self.checks.push(check);
+        }
+        self.checks.push(match best {
+            Backend::Poll => mappings()
+                .limited(
+                    "poll: the mappings are read once a second; libraries that are mapped later get their probes late",
+                )
+                .fix(TRACEPOINT_KERNEL),
+            best => mappings().found(best.name()),
+        });
+    }
+
+    fn processes(&mut self) {
+        let attached = self.programs.attach_tracepoints(PROCESS_TRACEPOINTS);
+        let check = self.judged(processes(), attached, TRACEPOINT_KERNEL, Self::child);
         self.checks.push(check);
+    }
+
+    /// Probes that are in must see what they are for; then they are taken out again.
+    fn judged(
+        &mut self,
+        check: Check,
+        attached: Result<Vec<Link>>,
+        fix: &'static str,
+        missed: fn(&mut Self) -> Result<Vec<&'static str>>,
+    ) -> Check {
+        let tried = attached.and_then(|links| {
+            let (points, missed) = (links.len(), missed(self));
+            self.programs.detach(links);
+            Ok((points, missed?))
+        });
+        match tried {
+            Ok((points, missed)) if missed.is_empty() => check.found(format!("{points} attached, all seen")),
+            Ok((_, missed)) => check.missing(format!("attached, but not seen: {}", missed.join(", "))),
+            Err(error) => check.missing(format!("{error:#}")).fix(fix),
+        }
     }
 
     fn memory_calls(&mut self) -> Result<Vec<&'static str>> {

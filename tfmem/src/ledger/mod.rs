@@ -51,6 +51,8 @@ pub struct Ledger {
     lost: BTreeMap<Arc<str>, u64>,
     events: u64,
     late: u64,
+    /// No event tells of mappings.
+    polled: bool,
 }
 
 impl Ledger {
@@ -118,6 +120,7 @@ impl Ledger {
                 *known = (*known).max(*count);
             }
             Body::TraceStart => {}
+            Body::Polled => self.polled = true,
             Body::TraceEnd => changes.push(Change::TraceEnd),
             Body::Fork { child, shares_memory } => self.fork(event, *child, *shares_memory),
             _ => self.apply_to_process(event, changes),
@@ -135,6 +138,7 @@ impl Ledger {
         ) {
             process.events += 1;
         }
+        process.polled = self.polled;
         match process.shares_with {
             Some(parent) if of_memory(&event.body) => match self.owner_of_memory(parent) {
                 Some(owner) => owner.apply_memory(event),

@@ -64,6 +64,7 @@ pub struct Process {
     pub(super) region_bytes: u64,
     pub(super) map: MemoryMap,
     pub(super) losses: Losses,
+    pub(super) polled: bool,
     pub(super) threads: FxHashMap<u32, Thread>,
     pub(super) steps: Steps,
 }
@@ -231,12 +232,21 @@ impl Process {
         // What it shows of a process that runs in its parent's memory is the parent's.
         if !snapshot.mappings.is_empty() && self.shares_with.is_none() {
             let drift = self.map.reconcile(&snapshot.mappings);
-            // What was not told cannot have been followed; it is counted as lost.
-            self.anomalies.mapping_drift_bytes = if self.mapping_bound().is_some() { 0 } else { drift };
+            // What is lost is counted as such, and what nobody tells of is no drift.
+            let expected = self.polled || self.mapping_bound().is_some();
+            self.anomalies.mapping_drift_bytes = if expected { 0 } else { drift.unexpected };
+            let untold = if self.polled { drift.unexpected.saturating_add(drift.untold) } else { drift.untold };
+            self.anomalies.mapping_untold_bytes = self.anomalies.mapping_untold_bytes.saturating_add(untold);
             self.resynchronise();
         }
         self.identity.snapshot = Some((at, snapshot.clone()));
         changes.push(Change::Snapshot);
+    }
+
+    /// Whether its mappings are known from looks alone.
+    #[must_use]
+    pub const fn polled(&self) -> bool {
+        self.polled
     }
 
     /// What a child has when it is forked: its parent's mappings, no record of the blocks in them.

@@ -10,17 +10,35 @@ struct Shown {
     start: Addr,
     end: Addr,
     kind: MappingKind,
-    /// Whether an event tells of such a mapping.
-    told: bool,
+    told: Told,
+}
+
+/// Whether an event tells of such a mapping.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Always,
+    /// System V segments and the rings of asynchronous I/O: by probes on the kernel's own functions.
+    BySome,
+    /// Stacks that grow, and the kernel's own pages.
+    Never,
+}
+
+/// Bytes that an observation corrected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Drift {
+    /// An event should have told of them.
+    pub unexpected: u64,
+    /// Not every way of following the memory map tells of such mappings.
+    pub untold: u64,
 }
 
 impl MemoryMap {
-    /// Takes over what the observation shows and returns the bytes that had to be corrected, without those that no
-    /// event could have told. The first comparison of a program returns 0: the ledger starts from it.
-    pub(super) fn reconcile(&mut self, seen: &[Mapping]) -> u64 {
+    /// Takes over what the observation shows and returns what had to be corrected. The first comparison of a program
+    /// returns nothing: the ledger starts from it.
+    pub(super) fn reconcile(&mut self, seen: &[Mapping]) -> Drift {
         let first = !self.compared;
         self.compared = true;
-        let mut drift = 0_u64;
+        let mut drift = Drift::default();
         let shown = shown(seen);
         let known: Vec<MappedRange> = self.iter().collect();
 
@@ -28,7 +46,7 @@ impl MemoryMap {
         for range in &known {
             each_gap(range.start, range.end(), &covers, |from, to| {
                 if !matches!(range.kind, MappingKind::Stack | MappingKind::Kernel) {
-                    drift = drift.saturating_add(to - from);
+                    drift.unexpected = drift.unexpected.saturating_add(to - from);
                 }
                 self.carve(from, to, |_| {});
             });
@@ -36,15 +54,17 @@ impl MemoryMap {
         let covers: Vec<(Addr, Addr)> = known.iter().map(|r| (r.start, r.end())).collect();
         for mapping in &shown {
             each_gap(mapping.start, mapping.end, &covers, |from, to| {
-                if mapping.told {
-                    drift = drift.saturating_add(to - from);
+                match mapping.told {
+                    Told::Always => drift.unexpected = drift.unexpected.saturating_add(to - from),
+                    Told::BySome => drift.untold = drift.untold.saturating_add(to - from),
+                    Told::Never => {}
                 }
                 self.put(from, to, mapping.kind, None, 0);
             });
         }
         self.take_kinds(&shown);
         self.take_break(&shown);
-        if first { 0 } else { drift }
+        if first { Drift::default() } else { drift }
     }
 
     /// Where both agree that something is there, `/proc` knows better what it is.
@@ -89,14 +109,15 @@ fn shown(seen: &[Mapping]) -> Vec<Shown> {
     shown
 }
 
-/// Whether an event tells of such a mapping: stacks, the kernel's own pages, System V segments and the rings of
-/// asynchronous I/O come about in other ways.
-fn told_by_events(mapping: &Mapping) -> bool {
+fn told_by_events(mapping: &Mapping) -> Told {
     let special = mapping.name.starts_with('[') && mapping.name != "[heap]" && !mapping.name.starts_with("[anon");
-    !matches!(mapping.kind, MappingKind::Stack | MappingKind::Kernel)
-        && !special
-        && !mapping.name.starts_with("/SYSV")
-        && !mapping.name.starts_with("/[aio]")
+    if special || matches!(mapping.kind, MappingKind::Stack | MappingKind::Kernel) {
+        Told::Never
+    } else if mapping.name.starts_with("/SYSV") || mapping.name.starts_with("/[aio]") {
+        Told::BySome
+    } else {
+        Told::Always
+    }
 }
 
 /// Calls `gap` for each part of `start..end` that none of `covers` (sorted, disjoint) covers.

@@ -195,4 +195,6 @@ pub struct Anomalies {
     pub lost_ends: u64,
     /// Bytes of mappings that `/proc` shows and the ledger does not, or the reverse, at the last comparison.
     pub mapping_drift_bytes: u64,
+    /// Bytes of mappings that looks showed, and that no event tells of by the way the memory map is followed. A sum.
+    pub mapping_untold_bytes: u64,
 }

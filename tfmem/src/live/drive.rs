@@ -281,12 +281,26 @@ impl Live {
         }
     }
 
+    /// Where no event tells of mappings, looks at all processes now and then, for libraries too.
+    fn poll(&mut self, now: u64) {
+        if self.poll.is_none_or(|due| due > now) {
+            return;
+        }
+        self.poll = Some(now + POLL_EVERY_NS);
+        let pids: Vec<u32> = self.tracked.keys().copied().collect();
+        for pid in pids {
+            self.judge(pid, None);
+            self.schedule.at(pid, now);
+        }
+    }
+
     /// Looks at processes where it is due, and notices ends that nobody tells of.
     fn look_around(&mut self) {
         let now = clock::boot_ns();
         if now.saturating_sub(self.misses_read) >= MISSES_EVERY_NS {
             self.say_missed();
         }
+        self.poll(now);
         for pid in self.schedule.take_due(now) {
             self.look(pid, true);
         }
@@ -367,6 +381,8 @@ async fn asked(marks: &mut Option<Marks>) -> Option<Request> {
     }
 }
 
+/// Mappings are read this often where no event tells of them.
+const POLL_EVERY_NS: u64 = 1_000_000_000;
 /// What was lost of whom is asked for this often: well inside the window in which events are put in order.
 const MISSES_EVERY_NS: u64 = 50_000_000;
 /// Records decoded before they are acted on.

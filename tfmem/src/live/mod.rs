@@ -28,6 +28,7 @@ use crate::{
     attach::{
         kernel,
         link::{Lease, Programs, Ring},
+        memory::{self, Backend},
     },
     doctor,
     event::{Body, Event, ExitStatus, ProcessInfo},
@@ -43,6 +44,8 @@ pub struct Options {
     pub grace: Duration,
     pub buffer_bytes: u32,
     pub debug_bpf: bool,
+    /// Ways of following the memory map, the first that works is taken.
+    pub memory: Vec<Backend>,
     /// Where resolved symbols are kept between runs; `None`: the default place.
     pub cache: Option<PathBuf>,
     /// Functions that the user named as boundaries.
@@ -59,6 +62,8 @@ pub struct Live {
     misses: Misses,
     /// When the kernel was asked last what was lost of whom.
     misses_read: u64,
+    /// Where no event tells of mappings: when the next look at all processes is due.
+    poll: Option<u64>,
     libraries: Libraries,
     schedule: Schedule,
     sink: Sink,
@@ -111,12 +116,15 @@ impl Live {
     /// When the kernel refuses the programs.
     pub fn new(options: Options, sink: Sink, guard: Option<Guard>) -> Result<(Self, Capabilities)> {
         let (layout, reasons) = kernel::layout();
-        let capabilities = doctor::capabilities(&reasons);
+        let mut capabilities = doctor::capabilities(&reasons);
         let (mut programs, ring) = Programs::load(crate::attach::link::Options {
             buffer_bytes: options.buffer_bytes,
             layout,
             debug: options.debug_bpf,
         })?;
+        let chosen = memory::follow(&mut programs, &options.memory)?;
+        log::info!("the memory map is followed by {chosen}");
+        capabilities.insert("mm".to_owned(), chosen.to_string());
         if options.debug_bpf {
             programs.log().context("read the BPF programs' log")?;
         }
@@ -129,6 +137,7 @@ impl Live {
             losses: Losses::default(),
             misses: Misses::default(),
             misses_read: 0,
+            poll: (chosen.backend == Backend::Poll).then_some(0),
             schedule: Schedule::default(),
             sink,
             warden: None,
@@ -158,7 +167,7 @@ impl Live {
     /// # Errors
     /// When the kernel's table of processes cannot take it, or it cannot be followed.
     pub fn begin_child(&mut self, pid: u32, warden: Warden) -> Result<()> {
-        self.emit(0, Body::TraceStart);
+        self.say_start();
         self.lease = Some(self.programs.lease()?);
         self.programs.track(pid, Process { flags: PROCESS_HOLD, ..Process::default() })?;
         warden.seize(pid).with_context(|| format!("follow process {pid}"))?;
@@ -172,7 +181,7 @@ impl Live {
     /// # Errors
     /// When the process is gone or the kernel's table of processes cannot take it.
     pub fn begin_running(&mut self, pids: &[u32]) -> Result<()> {
-        self.emit(0, Body::TraceStart);
+        self.say_start();
         let children = pids.iter().flat_map(|&pid| info::descendants(pid));
         let us = std::process::id();
         let all: BTreeSet<u32> = pids.iter().copied().chain(children).filter(|&pid| pid != us).collect();
@@ -188,6 +197,14 @@ impl Live {
             self.judge(pid, None);
         }
         Ok(())
+    }
+
+    fn say_start(&mut self) {
+        self.emit(0, Body::TraceStart);
+        if self.poll.is_some() {
+            log::warn!("mappings are polled once a second: a library that is mapped later gets its probes late");
+            self.emit(0, Body::Polled);
+        }
     }
 
     /// The traced processes, in words.

@@ -75,6 +75,7 @@ fn losses(analysis: &Analysis, lost: BTreeMap<String, u64>) -> BTreeMap<String, 
         add("unknown_handles", a.unknown_handles);
         add("process_ends_lost", a.lost_ends);
         add("mapping_drift_bytes", a.mapping_drift_bytes);
+        add("mapping_untold_bytes", a.mapping_untold_bytes);
     }
     add("events_late", analysis.ledger.late_events());
     for watch in &analysis.watches {

@@ -205,7 +205,7 @@ impl Analysis {
     /// Ranges the ledger knew before an observation corrects it.
     fn known_ranges(&self, pid: u32) -> look::Known {
         let i = *self.current.get(&pid)?;
-        let process = self.ledger.processes().nth(i)?;
+        let process = self.ledger.processes().nth(i).filter(|p| !p.polled())?;
         self.watches.get(i)?.compared.then(|| process.memory_map().iter().map(|r| (r.start, r.len)).collect())
     }
 

@@ -97,6 +97,7 @@ fn processes() -> BoxedStrategy<Body> {
         (any::<u32>(), any::<bool>()).prop_map(|(child, shares_memory)| Body::Fork { child, shares_memory }),
         Just(Body::Exec),
         Just(Body::ThreadExit),
+        Just(Body::Polled),
         Just(Body::TraceStart),
         Just(Body::TraceEnd),
         proptest::option::of(status).prop_map(|status| Body::Ended { status }),
