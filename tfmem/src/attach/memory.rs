@@ -11,17 +11,18 @@ use super::link::{Link, Programs, Tracepoint};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
-    /// Probes on the kernel's own functions. Sees what the kernel maps on its own, and slows no other process down.
-    Kprobe,
     /// The system calls' tracepoints. While they are on, every system call of the machine takes a slower way.
     Tracepoint,
+    /// Probes on the kernel's own functions. Sees what the kernel maps on its own, and slows no other process down; but
+    /// the kernel follows only so many returns of one function at once, and misses (counted) those beyond.
+    Kprobe,
     /// No events: the mappings are read again and again.
     Poll,
 }
 
 impl Backend {
     /// In order of preference.
-    pub const ALL: [Self; 3] = [Self::Kprobe, Self::Tracepoint, Self::Poll];
+    pub const ALL: [Self; 3] = [Self::Tracepoint, Self::Kprobe, Self::Poll];
 
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -163,8 +164,8 @@ mod tests {
 
     #[test]
     fn what_was_refused_is_said() {
-        let refused = vec![(Backend::Kprobe, "not compiled in".to_owned())];
-        let chosen = Chosen { backend: Backend::Tracepoint, refused };
-        assert_eq!(chosen.to_string(), "tracepoint; kprobe: not compiled in");
+        let refused = vec![(Backend::Tracepoint, "no tracefs".to_owned())];
+        let chosen = Chosen { backend: Backend::Kprobe, refused };
+        assert_eq!(chosen.to_string(), "kprobe; tracepoint: no tracefs");
     }
 }

@@ -27,14 +27,14 @@ pub const FEATURES: &[Feature] = &[
         "nothing works",
     ),
     feature(
-        "mappings, those that the kernel makes too (`--mm kprobe`)",
-        "`CONFIG_KPROBE_EVENTS`, no lockdown for confidentiality",
-        "`--mm auto` takes the next way",
-    ),
-    feature(
         "mappings (`--mm tracepoint`)",
         "`CONFIG_FTRACE_SYSCALLS`, tracefs",
         "`--mm auto` takes the next way; System V segments are counted as `mapping_untold_bytes`",
+    ),
+    feature(
+        "mappings, those that the kernel makes too (`--mm kprobe`)",
+        "`CONFIG_KPROBE_EVENTS`, no lockdown for confidentiality",
+        "`--mm auto` takes the next way",
     ),
     feature(
         "mappings (`--mm poll`)",

@@ -181,10 +181,10 @@ fn boundary(text: &str) -> Result<Symbol, String> {
 pub enum Mm {
     /// The first of the following that works here
     Auto,
-    /// Probes on the kernel's own functions: also sees what the kernel maps by itself, and slows nobody else down
-    Kprobe,
     /// The system calls' tracepoints
     Tracepoint,
+    /// Probes on the kernel's own functions: also sees what the kernel maps by itself, and slows nobody else down
+    Kprobe,
     /// Read the mappings once a second: nothing between two readings is seen
     Poll,
 }

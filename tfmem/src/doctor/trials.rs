@@ -175,25 +175,25 @@ impl Trial {
     /// Each way of following the memory map, one after the other.
     fn memory(&mut self) {
         let ways = [
-            (Backend::Kprobe, kernel_functions(), "a kernel with CONFIG_KPROBE_EVENTS=y and CONFIG_BPF_EVENTS=y"),
             (Backend::Tracepoint, system_calls(), TRACEPOINT_KERNEL),
+            (Backend::Kprobe, kernel_functions(), "a kernel with CONFIG_KPROBE_EVENTS=y and CONFIG_BPF_EVENTS=y"),
         ];
-        let mut best = Backend::Poll;
-        for (backend, check, fix) in ways.into_iter().rev() {
+        let mut best = None;
+        for (backend, check, fix) in ways {
             let attached = memory::attach(&mut self.programs, backend);
             let check = self.judged(check, attached, fix, Self::memory_calls);
             if check.works() {
-                best = backend;
+                best.get_or_insert(backend);
             }
             self.checks.push(check);
         }
         self.checks.push(match best {
-            Backend::Poll => mappings()
+            None => mappings()
                 .limited(
                     "poll: the mappings are read once a second; libraries that are mapped later get their probes late",
                 )
                 .fix(TRACEPOINT_KERNEL),
-            best => mappings().found(best.name()),
+            Some(best) => mappings().found(best.name()),
         });
     }
 
