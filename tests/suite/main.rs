@@ -13,5 +13,6 @@ mod messy;
 mod output;
 mod overflow;
 mod pool_totals;
+mod python;
 mod recording;
 mod schema;

@@ -11,6 +11,7 @@ pub mod event;
 pub mod ledger;
 pub mod live;
 pub mod observe;
+pub mod python;
 pub mod recording;
 pub mod report;
 pub mod retention;

@@ -14,6 +14,7 @@ use crate::{
         elf::{self, ElfError},
         plan::{self, Plan},
     },
+    python::{Place, Remote, Runtime, Unreadable},
     target::maps::{self, Line},
 };
 
@@ -85,12 +86,39 @@ pub fn mapped(pid: u32) -> Examined {
             Err(why) => examined.notes.push(format!("{}: {why}", line.name)),
         }
     }
+    examined.notes.extend(interpreter(pid));
     if examined.libraries.is_empty() {
         examined.notes.push(
             "it maps no file with TensorFlow's functions (yet): nothing would be seen but its memory map".to_owned(),
         );
     }
     examined
+}
+
+/// Whether the process runs Python whose frames can be read, and where its main thread is now.
+fn interpreter(pid: u32) -> Option<String> {
+    let runtime = match Runtime::find(pid) {
+        Ok(runtime) => runtime,
+        Err(Unreadable::NoPython) => return None,
+        Err(error) => return Some(format!("its Python cannot be read: {error}")),
+    };
+    let version = runtime.layout.version;
+    Some(match main_thread(pid, &runtime) {
+        Ok(Some(place)) => {
+            let line = place.line.map_or_else(|| "?".to_owned(), |line| line.to_string());
+            format!("CPython {version}; its oldest thread is in {} ({}:{line})", place.function, place.file)
+        }
+        Ok(None) => format!("CPython {version}; its oldest thread runs no Python code now"),
+        Err(error) => format!("CPython {version}; its frames could not be read this time: {error}"),
+    })
+}
+
+fn main_thread(pid: u32, runtime: &Runtime) -> Result<Option<Place>, Unreadable> {
+    let memory = Remote::open(pid).map_err(|_| Unreadable::Memory)?;
+    // New threads are put at the front.
+    let Some(main) = runtime.layout.threads(&memory, runtime.address)?.pop() else { return Ok(None) };
+    let (frames, _) = runtime.layout.frames(&memory, main.state, 1)?;
+    Ok(runtime.layout.places(&memory, &frames)?.into_iter().next())
 }
 
 fn probes(pid: u32, line: &Line) -> Result<Option<Plan>, String> {

@@ -1,0 +1,72 @@
+//! A code object's names.
+
+use super::{Memory, Unreadable, layout::Layout, lines};
+
+/// Where a frame is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    pub file: String,
+    /// Qualified from 3.11 on (`Trainer.fit`).
+    pub function: String,
+    /// `None`: the instruction has no line.
+    pub line: Option<u32>,
+}
+
+/// Longer names are cut.
+const MOST_CHARACTERS: u64 = 4096;
+/// The table of a function of some ten thousand lines.
+const MOST_TABLE: u64 = 1 << 20;
+/// `PyVarObject.ob_size` and `PyBytesObject.ob_sval`; `PyASCIIObject.length` and `state`.
+const BYTES_SIZE: u64 = 16;
+const BYTES_DATA: u64 = 32;
+const TEXT_LENGTH: u64 = 16;
+const TEXT_STATE: u64 = 32;
+
+impl Layout {
+    /// Reads what a code object is called and the line of the instruction at `offset` bytes (`None`: not begun, the
+    /// first line).
+    ///
+    /// # Errors
+    /// When the object is none, or is gone.
+    pub fn place(&self, memory: &impl Memory, code: u64, offset: Option<u64>) -> Result<Place, Unreadable> {
+        let field = |offset: u64| memory.word(code.wrapping_add(offset));
+        let file = self.text(memory, field(self.code.filename)?)?;
+        let function = self.text(memory, field(self.code.qualified.unwrap_or(self.code.name))?)?;
+        let first = memory.int(code.wrapping_add(self.code.first_line))?;
+        let line = match offset {
+            Some(offset) => {
+                let table = bytes(memory, field(self.code.lines)?)?;
+                lines::line(self.version, &table, first, offset)
+            }
+            None => u32::try_from(first).ok(),
+        };
+        Ok(Place { file, function, line })
+    }
+
+    fn text(&self, memory: &impl Memory, object: u64) -> Result<String, Unreadable> {
+        let length = memory.word(object.wrapping_add(TEXT_LENGTH))?;
+        let state = memory.int(object.wrapping_add(TEXT_STATE))?.cast_unsigned() >> self.text.kind_bit;
+        let (kind, compact, ascii) = (state & 7, state & 8 != 0, state & 16 != 0);
+        if !compact || !matches!(kind, 1 | 2 | 4) || length > 1 << 32 {
+            return Err(Unreadable::Nonsense);
+        }
+        let length = length.min(MOST_CHARACTERS) as usize;
+        let start = object.wrapping_add(if ascii { self.text.ascii } else { self.text.wide });
+        let raw = memory.bytes(start, length * kind as usize)?;
+        // Each unit is one character, of one, two or four bytes.
+        let unit = |unit: &[u8]| unit.iter().rev().fold(0, |all, &byte| all << 8 | u32::from(byte));
+        Ok(raw
+            .chunks_exact(kind as usize)
+            .map(|u| char::from_u32(unit(u)).unwrap_or(char::REPLACEMENT_CHARACTER))
+            .collect())
+    }
+}
+
+/// The contents of a `bytes` object.
+fn bytes(memory: &impl Memory, object: u64) -> Result<Vec<u8>, Unreadable> {
+    let size = memory.word(object.wrapping_add(BYTES_SIZE))?;
+    if size > MOST_TABLE {
+        return Err(Unreadable::Nonsense);
+    }
+    memory.bytes(object.wrapping_add(BYTES_DATA), size as usize)
+}
