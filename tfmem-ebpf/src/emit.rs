@@ -2,7 +2,7 @@
 
 use core::intrinsics::{AtomicOrdering, atomic_xadd};
 
-use aya_ebpf::bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
+use aya_ebpf::bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 use tfmem_common::{
     counters,
     wire::{self, Header},
@@ -10,10 +10,11 @@ use tfmem_common::{
 
 use crate::{
     gate::Current,
-    maps::{COUNTERS, EVENTS},
+    maps::{COUNTERS, EVENTS, wake_every},
 };
 
-/// When the loader is woken: hot records wait for its timer, rare ones that it must act on wake it.
+/// When the loader is woken: hot records wait for its timer or until the buffer has filled by a part more, rare ones
+/// that it must act on wake it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
     Later,
@@ -42,14 +43,21 @@ pub fn send<T: 'static>(kind: u16, record: T, wake: Wake) -> bool {
         return false;
     };
     entry.write(record);
-    entry.submit(flags(wake));
+    entry.submit(flags(wake, size_of::<T>()));
     true
 }
 
+/// For a record of this size that has its place in the buffer already.
 #[inline(always)]
-pub fn flags(wake: Wake) -> u64 {
+pub fn flags(wake: Wake, size: usize) -> u64 {
+    let filled = || EVENTS.query(u64::from(BPF_RB_AVAIL_DATA)) & (wake_every() - 1);
     match wake {
-        Wake::Later => u64::from(BPF_RB_NO_WAKEUP),
         Wake::Now => u64::from(BPF_RB_FORCE_WAKEUP),
+        // This one has crossed the line. With several at once a line may go unnoticed; there are more to come.
+        Wake::Later if filled() < size as u64 + RECORD_HEAD => u64::from(BPF_RB_FORCE_WAKEUP),
+        Wake::Later => u64::from(BPF_RB_NO_WAKEUP),
     }
 }
+
+/// What the kernel puts in front of each record.
+const RECORD_HEAD: u64 = 8;

@@ -167,7 +167,7 @@ fn name(current: &Current, at: u64, address: u64, len: u64) -> u64 {
         (*record)._pad = 0;
         (*record).text.as_mut_ptr().cast::<[u64; NAME_BYTES / 8]>().write_unaligned(words);
     }
-    entry.submit(flags(Wake::Later));
+    entry.submit(flags(Wake::Later, size_of::<Name>()));
     let _ = NAMES_SENT.insert(hash, 1, 0);
     hash
 }

@@ -93,7 +93,7 @@ fn send_text(current: &Current, at: u64, cookie: Cookie, args: [u64; 6], text: u
         let read = read_text(&mut (*record).text, cookie.text, text, len);
         (*record).text_len = read;
     }
-    entry.submit(flags(if cookie.wake { Wake::Now } else { Wake::Later }));
+    entry.submit(flags(if cookie.wake { Wake::Now } else { Wake::Later }, size_of::<EnterText>()));
 }
 
 #[inline(always)]

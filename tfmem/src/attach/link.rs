@@ -155,13 +155,16 @@ impl Programs {
     /// When the kernel refuses a map; the message says which.
     pub fn open(options: Options) -> Result<(Self, Ring)> {
         let debug = u32::from(options.debug);
+        let ring_bytes = ring_size(options.buffer_bytes);
+        let wake_every = u64::from(ring_bytes / WAKES);
         let mut ebpf = EbpfLoader::new()
             // No type of the kernel's is relocated (`attach::kernel` reads the few offsets that matter), and reading
             // all of its BTF costs half a second and 60 MiB.
             .btf(None)
             .override_global("KERNEL", &options.layout, true)
             .override_global("DEBUG", &debug, true)
-            .map_max_entries("EVENTS", ring_size(options.buffer_bytes))
+            .override_global("WAKE_EVERY", &wake_every, true)
+            .map_max_entries("EVENTS", ring_bytes)
             .load(OBJECT)
             .context("load the BPF object")?;
         let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?)?;
@@ -320,6 +323,9 @@ pub fn has_raw_tracepoints() -> Result<bool> {
 pub fn has_fentry() -> Result<bool> {
     Ok(is_program_supported(ProgramType::Tracing)?)
 }
+
+/// A reader that sleeps is woken so many times before the buffer is full.
+const WAKES: u32 = 16;
 
 fn ring_size(bytes: u32) -> u32 {
     bytes.max(64 << 10).next_power_of_two()
