@@ -9,7 +9,8 @@ import os
 import sys
 import time
 
-os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
+if sys.argv[1] == "pool":
+    os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
 
 import numpy as np
 import tensorflow as tf
