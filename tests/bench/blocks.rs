@@ -42,8 +42,8 @@ fn one(
     let mut bare = Series::new(format!("{name}: a block, untraced"), "ms");
     let mut traced = Series::new(format!("{name}: a block, tfmem attached"), "ms");
     let (mut events, mut seconds, mut cpu_ms) = (0, 0.0, 0);
+    let mut before = program.median_of(phase)?;
     for _ in 0..rounds {
-        let before = program.median_of(phase)?;
         let begun = Instant::now();
         let attach = Attach::to(&[program.pid()], &["--grace", "100ms"])?;
         // The first look at the process is not what the goal is about.
@@ -56,6 +56,7 @@ fn one(
         // Before and after: a program that gets slower by itself does so on both sides.
         let after = program.median_of(phase)?;
         bare.push(f64::midpoint(before, after));
+        before = after;
     }
     let figure = traced.against(&bare);
     let figure = if let Some(goal) = goal { figure.goal(goal) } else { figure };

@@ -18,8 +18,9 @@ virtualisation makes it dear), so what counts is the ratio to the empty program.
 pub const READING: &str = "\
 *Producing*: what the traced call above costs beyond the same call without a probe. *Decoding and ledger*: the records \
 of that very run, fed to the stages of a trace on one thread. *Whole CPU time*: user and system time of `tfmem run` on \
-a storm of chunks, all threads, less that of a trace of two chunks; no event may be lost. *Memory*: the most that was \
-ever resident of the tfmem process (`ru_maxrss`), its event buffer included.";
+a storm of chunks, all threads, less that of a trace of two chunks; no event may be lost. *Ledger*: the most that a \
+process holds beyond what it held before, while a million allocations are accounted for. *Peak memory*: the most that \
+was ever resident of the tfmem process (`VmHWM`), its event buffer of 16 MiB and what waits to be put in order included.";
 
 pub const ATTACH: &str = "\
 A Python process that has imported TensorFlow 2.21.0 (`libtensorflow_cc.so.2` alone is 0.8 GB) and sleeps. *Attach*: \

@@ -20,9 +20,10 @@ use tfmem_tests::{fixtures, machine};
 
 /// How much is measured.
 struct Extent {
-    /// Rounds of what takes a second, and of what takes half a minute
+    /// Rounds of what takes a second, of what takes a quarter of a minute, and of attaching
     rounds: usize,
     long_rounds: usize,
+    attaches: usize,
     /// Calls in a round of one probe; pairs of calls in a storm
     calls: u64,
     pairs: u64,
@@ -32,8 +33,9 @@ struct Extent {
 }
 
 const FULL: Extent = Extent {
-    rounds: 9,
+    rounds: 7,
     long_rounds: 4,
+    attaches: 2,
     calls: 50_000,
     pairs: 1_000_000,
     phase: Duration::from_secs(3),
@@ -44,6 +46,7 @@ const FULL: Extent = Extent {
 const QUICK: Extent = Extent {
     rounds: 2,
     long_rounds: 1,
+    attaches: 1,
     calls: 10_000,
     pairs: 100_000,
     phase: Duration::from_secs(1),
@@ -59,6 +62,11 @@ fn main() -> Result<()> {
         match arg.as_str() {
             "--write" => write = Some(PathBuf::from(args.next().context("--write needs a file")?)),
             "--quick" => extent = QUICK,
+            "--ledger" => {
+                let count = args.next().context("--ledger needs a number")?.parse()?;
+                println!("{}", reading::ledger(count)?);
+                return Ok(());
+            }
             // Cargo passes it to every bench.
             "--bench" => {}
             other => bail!("unknown option {other}"),
@@ -102,7 +110,7 @@ fn measure(extent: &Extent) -> Result<Vec<Section>> {
     take("A probe", document::PROBE, figures);
     let figures = reading::measure(fixtures, &chunks, extent.rounds, extent.pairs)?;
     take("tfmem's own work", document::READING, figures);
-    let mut figures = attach::measure(&python, extent.long_rounds, extent.idle)?;
+    let mut figures = attach::measure(&python, extent.attaches, extent.idle)?;
     figures.extend(attach::bpftrace(&python, extent.bpftrace)?);
     take("Attaching and leaving", document::ATTACH, figures);
     take("Programs", document::PROGRAMS, blocks::measure(&python, extent.long_rounds, extent.phase)?);

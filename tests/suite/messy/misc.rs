@@ -2,9 +2,16 @@
 
 use std::{fs::OpenOptions, process::Stdio};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use tfmem::report::model::{BoundaryKind, Layer};
-use tfmem_tests::{attach::Attach, fixtures, look, machine, program::Program, running::Running, trace::Trace};
+use tfmem_tests::{
+    attach::Attach,
+    fixtures::{self, FRAMEWORK, Variant},
+    look, machine,
+    program::Program,
+    running::Running,
+    trace::Trace,
+};
 
 use super::{no_losses, process};
 
@@ -37,6 +44,25 @@ fn five_hundred_threads() -> Result<()> {
     let found = look::survivors(look::exit(process)?, Layer::PoolChunk);
     let expected = (truth.get("chunk_bytes_in_use")?, truth.get("chunks_taken")? - truth.get("chunks_given_back")?);
     ensure!(expected.1 == 5000 && found == expected, "(bytes, chunks): {found:?}, really {expected:?}");
+    Ok(())
+}
+
+/// As many events as the machine can make, for longer than the buffer lasts.
+#[test]
+fn a_storm_on_all_processors() -> Result<()> {
+    if !machine::can_trace("a_storm_on_all_processors") {
+        return Ok(());
+    }
+    const PAIRS: u64 = 300_000;
+    let fixtures = fixtures::get()?;
+    let library = fixtures.library(Variant::Plain, FRAMEWORK);
+    let folder = library.parent().context("no folder")?;
+    let storms = std::thread::available_parallelism()?.get();
+    let storm = format!("'{}' '{}' {PAIRS} &", fixtures.storm().display(), folder.display());
+    let command = format!("{} wait", [storm.as_str()].repeat(storms).join(" "));
+    let traced = Trace::new()?.options(&["--grace", "50ms"]).run(["/bin/sh", "-c", &command])?;
+    no_losses(&traced.report)?;
+    ensure!(traced.report.events >= 2 * PAIRS * storms as u64, "{} events of {storms} storms", traced.report.events);
     Ok(())
 }
 
