@@ -1,47 +1,119 @@
-//! What tfmem costs, as ratios measured in one run: `cargo xtask bench`.
+//! What tfmem costs, measured in one run: `cargo xtask bench`.
 //!
-//! Each figure is the median of several rounds; what is compared runs in turns within a round, so that a machine that is
-//! busy for a while slows both sides. Prints a JSON line for each figure and a table; with `--write FILE` the table and
-//! the method go to that file.
+//! What is compared runs in turns, round after round, and the ratio is the median of the rounds' own ratios: a machine
+//! that is busy for a while slows both sides of a round. Prints a JSON line for each figure, then the table; with
+//! `--write FILE` the table and the method go to that file.
 
 mod attach;
+mod blocks;
+mod document;
 mod figure;
 mod probes;
-mod programs;
+mod reading;
+mod storm;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use figure::Figure;
+use tfmem_tests::{fixtures, machine};
+
+/// How much is measured.
+struct Extent {
+    /// Rounds of what takes a second, of what takes a quarter of a minute, and of attaching
+    rounds: usize,
+    long_rounds: usize,
+    attaches: usize,
+    /// Calls in a round of one probe; pairs of calls in a storm
+    calls: u64,
+    pairs: u64,
+    phase: Duration,
+    idle: Duration,
+    bpftrace: &'static [usize],
+}
+
+const FULL: Extent = Extent {
+    rounds: 7,
+    long_rounds: 4,
+    attaches: 2,
+    calls: 50_000,
+    pairs: 1_000_000,
+    phase: Duration::from_secs(3),
+    idle: Duration::from_secs(10),
+    bpftrace: &[2, 21],
+};
+/// Enough to see that all of it works.
+const QUICK: Extent = Extent {
+    rounds: 2,
+    long_rounds: 1,
+    attaches: 1,
+    calls: 10_000,
+    pairs: 100_000,
+    phase: Duration::from_secs(1),
+    idle: Duration::from_secs(2),
+    bpftrace: &[2],
+};
 
 fn main() -> Result<()> {
     let mut write = None;
-    let mut rounds = 5;
+    let mut extent = FULL;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--write" => write = Some(PathBuf::from(args.next().context("--write needs a file")?)),
-            "--rounds" => rounds = args.next().context("--rounds needs a number")?.parse()?,
+            "--quick" => extent = QUICK,
+            "--ledger" => {
+                let count = args.next().context("--ledger needs a number")?.parse()?;
+                println!("{}", reading::ledger(count)?);
+                return Ok(());
+            }
             // Cargo passes it to every bench.
             "--bench" => {}
             other => bail!("unknown option {other}"),
         }
     }
-    let mut figures = Vec::new();
-    let mut take = |new: Vec<Figure>| {
-        for figure in new {
-            println!("{}", figure.json());
-            figures.push(figure);
-        }
-    };
-    take(probes::measure(rounds)?);
-    take(attach::measure(rounds)?);
-    take(programs::measure(rounds)?);
-    let table = figure::table(&figures);
-    println!("\n{table}");
+    let machine = document::Machine::look();
+    let sections = measure(&extent)?;
+    let all = || sections.iter().flat_map(|section| &section.figures);
+    for section in &sections {
+        println!("\n{}\n\n{}", section.title, figure::table(&section.figures));
+    }
+    for missed in all().filter_map(Figure::missed) {
+        println!("MISSED {missed}");
+    }
     if let Some(path) = write {
-        std::fs::write(&path, figure::document(&table, rounds))
+        std::fs::write(&path, document::text(&sections, &machine))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
+}
+
+/// Figures that belong together.
+struct Section {
+    title: &'static str,
+    /// How it was measured.
+    method: &'static str,
+    figures: Vec<Figure>,
+}
+
+fn measure(extent: &Extent) -> Result<Vec<Section>> {
+    let fixtures = fixtures::get()?;
+    let python = machine::required_python("tf-2.21.0")?;
+    let mut sections = Vec::new();
+    let mut take = |title, method, figures: Vec<Figure>| {
+        for figure in &figures {
+            println!("{}", figure.json());
+        }
+        sections.push(Section { title, method, figures });
+    };
+    let (figures, chunks) = probes::measure(fixtures, extent.rounds, extent.calls)?;
+    take("A probe", document::PROBE, figures);
+    let figures = reading::measure(fixtures, &chunks, extent.rounds, extent.pairs)?;
+    take("tfmem's own work", document::READING, figures);
+    let mut figures = attach::measure(&python, extent.attaches, extent.idle)?;
+    figures.extend(attach::bpftrace(&python, extent.bpftrace)?);
+    take("Attaching and leaving", document::ATTACH, figures);
+    take("Programs", document::PROGRAMS, blocks::measure(&python, extent.long_rounds, extent.phase)?);
+    take("A program from start to end", document::WHOLE, reading::whole_program(&python)?);
+    Ok(sections)
 }

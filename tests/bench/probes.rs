@@ -1,73 +1,211 @@
-//! A probe against an empty one, and what an event costs tfmem itself.
+//! Each hot probe against an empty one on the same instruction of the same running program.
 
-use anyhow::{Context as _, Result};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
 use tfmem::attach::{
     kernel,
-    link::{Options, Programs},
-    plan,
+    link::{Options, Programs, Ring, Tracepoint},
+    memory::SYSTEM_CALLS,
+    plan::{self, Plan},
+    tracefs,
 };
+use tfmem_common::config::Process;
 use tfmem_tests::{
-    fixtures::{self, FRAMEWORK, Variant},
+    fixtures::{CC, FRAMEWORK, Fixtures, Variant},
     machine,
-    program::Program,
-    trace::Trace,
 };
 
-use crate::figure::{Figure, median};
+use crate::{
+    figure::{Figure, Goal, Series},
+    storm::Storm,
+};
 
-const PAIRS: &str = "500000";
+/// tfmem's own default.
+const BUFFER: u32 = 16 << 20;
 
-pub fn measure(rounds: usize) -> Result<Vec<Figure>> {
-    let fixtures = fixtures::get()?;
-    let storm = fixtures.storm();
-    let folder = fixtures.library(Variant::Plain, FRAMEWORK).parent().context("the library has no folder")?.to_owned();
-    let chunks = || Program::new(&storm).arg(&folder).arg(PAIRS);
-    let maps = || Program::new(&storm).arg("map").arg("100000");
-    let (mut bare, mut empty, mut traced) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut bare_map, mut traced_map, mut reading) = (Vec::new(), Vec::new(), Vec::new());
-    let mut peak = 0.0_f64;
-    for _ in 0..rounds {
-        bare.push(nanoseconds(&chunks().run()?.stdout)?);
-        let attached = EmptyProbe::attach(fixtures)?;
-        empty.push(nanoseconds(&chunks().run()?.stdout)?);
-        drop(attached);
-        let run = Trace::new()?.run([storm.as_path(), folder.as_path(), PAIRS.as_ref()])?;
-        traced.push(nanoseconds(&run.output.stdout)?);
-        let cost = run.report.cost.as_ref().context("the report has no cost")?;
-        reading.push(cost.cpu_ms as f64 * 1e6 / run.report.events as f64);
-        peak = peak.max(cost.peak_rss_bytes as f64 / 1048576.0);
-        bare_map.push(nanoseconds(&maps().run()?.stdout)?);
-        let run = Trace::new()?.run([storm.as_path(), "map".as_ref(), "100000".as_ref()])?;
-        traced_map.push(nanoseconds(&run.output.stdout)?);
+/// What the storm is asked for, and the probes that it meets then.
+struct Case {
+    name: &'static str,
+    what: &'static str,
+    calls: u64,
+    probes: Probes,
+    /// A goal for it: the others are measured too.
+    goal: bool,
+    /// Measured without being traced, too.
+    gate: bool,
+}
+
+enum Probes {
+    Uprobes { library: PathBuf, points: Vec<Place> },
+    Tracepoints,
+}
+
+/// Program, place in the file, cookie.
+type Place = (String, u64, u64);
+
+/// What one case showed, and the records that it left.
+pub struct Chunks {
+    pub bare: Series,
+    pub traced: Series,
+    pub records: Vec<Vec<u8>>,
+}
+
+pub fn measure(fixtures: &Fixtures, rounds: usize, scale: u64) -> Result<(Vec<Figure>, Chunks)> {
+    let mut storm = Storm::start(fixtures)?;
+    let mut figures = Vec::new();
+    let mut chunks = None;
+    for case in cases(fixtures, scale)? {
+        let (more, own) = one(&mut storm, &case, rounds).with_context(|| case.name)?;
+        figures.extend(more);
+        // With the op's name: what TensorFlow's own threads cause.
+        if case.what == "noted" {
+            chunks = Some(own);
+        }
     }
-    let bare = Figure::new("AddTraceMe, no probe", "ns", median(&mut bare));
-    let empty = Figure::new("AddTraceMe, empty probe", "ns", median(&mut empty));
-    let traced = Figure::new("AddTraceMe, tfmem", "ns", median(&mut traced)).against(&empty).goal("≤ 1.25 ×");
-    let reading =
-        Figure::new("tfmem's own CPU time per event", "ns", median(&mut reading)).against(&traced).goal("≤ 0.2 ×");
-    let bare_map = Figure::new("mmap or munmap, untraced", "ns", median(&mut bare_map));
-    let traced_map = Figure::new("mmap or munmap, tfmem", "ns", median(&mut traced_map)).against(&bare_map);
-    Ok(vec![bare, empty, traced, reading, bare_map, traced_map, Figure::new("tfmem's peak memory", "MiB", peak)])
+    Ok((figures, chunks.context("no chunks")?))
 }
 
-fn nanoseconds(output: &str) -> Result<f64> {
-    output.lines().next().and_then(|line| line.trim().parse().ok()).context("the storm said nothing")
-}
-
-/// An empty program where tfmem would put its own.
-struct EmptyProbe {
-    _programs: Programs,
-}
-
-impl EmptyProbe {
-    fn attach(fixtures: &fixtures::Fixtures) -> Result<Self> {
-        let library = fixtures.library(Variant::Plain, FRAMEWORK);
+fn cases(fixtures: &Fixtures, scale: u64) -> Result<Vec<Case>> {
+    let resolve = |variant, name| -> Result<(PathBuf, Plan)> {
+        let library = machine::absolute(&fixtures.library(variant, name))?;
         let plan = plan::resolve(&library)?;
-        let point = plan.points.iter().find(|point| point.program == "chunk").context("no place for the probe")?;
-        let options = Options { buffer_bytes: 65536, layout: kernel::layout().0, debug: false };
-        let (mut programs, _ring) = Programs::open(options)?;
-        programs.load_program("nothing")?;
-        programs.attach_point(&machine::absolute(&library)?, "nothing", point.file_offset, 0)?;
-        Ok(Self { _programs: programs })
+        Ok((library, plan))
+    };
+    let uprobes = |(library, plan): &(PathBuf, Plan), wanted: &dyn Fn(&plan::Point) -> bool| -> Result<Probes> {
+        let points = plan.points.iter().filter(|point| wanted(point));
+        let points: Vec<Place> = points.map(|p| (p.program.clone(), p.file_offset, p.cookie)).collect();
+        ensure!(!points.is_empty(), "no place for the probe in {}", library.display());
+        Ok(Probes::Uprobes { library: library.clone(), points })
+    };
+    let plain = resolve(Variant::Plain, FRAMEWORK)?;
+    let inlined = resolve(Variant::Inlined, FRAMEWORK)?;
+    let cc = resolve(Variant::Plain, CC)?;
+    let case = |name, what, probes, goal| Case { name, what, calls: scale, probes, goal, gate: true };
+    let chunk = || uprobes(&plain, &|point| point.program == "chunk");
+    // The library has the short form twice: as it is, and as part of others. Only the first is called here.
+    let short = |point: &plan::Point| point.program == "chunk_short";
+    let mut call = uprobes(&cc, &|point| point.symbol == "TF_CloseSession")?;
+    if let Probes::Uprobes { points, .. } = &mut call {
+        // As a call that wakes nobody: those that do are rare, and this one does nothing but to be called.
+        points.iter_mut().for_each(|(_, _, cookie)| *cookie &= !(1 << 32));
     }
+    Ok(vec![
+        Case { gate: false, ..case("chunk, no op named", "chunk", chunk()?, true) },
+        case("chunk, op named in every second call", "noted", chunk()?, true),
+        case("chunk, short form", "short", uprobes(&inlined, &short)?, true),
+        case(
+            "heap block, its entry, return and free",
+            "heap",
+            uprobes(&plain, &|point| point.program.starts_with("aligned"))?,
+            true,
+        ),
+        case("call, its entry and return", "call", call, true),
+        case("mmap or munmap, its entry and return", "map", Probes::Tracepoints, true),
+    ])
+}
+
+/// In each round, one after the other: no probe, the empty one, tfmem's for a stranger, tfmem's.
+fn one(storm: &mut Storm, case: &Case, rounds: usize) -> Result<(Vec<Figure>, Chunks)> {
+    let series = |how: &str| Series::new(format!("{}: {how}", case.name), "ns");
+    let mut bare = series("no probe");
+    let mut empty = series("empty probe");
+    let mut foreign = series("of a process that is not traced");
+    let mut traced = series("tfmem");
+    let mut records = Vec::new();
+    for _ in 0..rounds {
+        bare.push(storm.call(case.what, case.calls * 10)?);
+        let attached = attach(&case.probes, true)?;
+        empty.push(storm.call(case.what, case.calls)?);
+        drop(attached);
+        let (mut programs, mut ring) = attach(&case.probes, false)?;
+        foreign.push(storm.call(case.what, case.calls)?);
+        ensure!(ring.next().is_none(), "a process that is not traced was traced");
+        let annotations = [storm.annotation, tfmem_common::config::Annotation::default()];
+        programs.track(storm.pid(), Process { annotations, ..Process::default() })?;
+        let nanoseconds;
+        (nanoseconds, records) = drained(&mut ring, || storm.call(case.what, case.calls))?;
+        traced.push(nanoseconds);
+        ensure!(records.len() as u64 >= case.calls / 2, "{} records of {} calls", records.len(), case.calls);
+        let lost: u64 = programs.counters().iter().sum();
+        ensure!(lost == 0, "{lost} events were lost: {:?}", programs.counters());
+    }
+    let measured = traced.against(&empty);
+    let mut figures =
+        vec![bare.figure(), empty.figure(), if case.goal { measured.goal(Goal::Ratio(1.25)) } else { measured }];
+    if case.gate {
+        figures.push(foreign.against(&empty).goal(Goal::Ratio(1.25)));
+    }
+    Ok((figures, Chunks { bare, traced, records }))
+}
+
+/// Reads the buffer as tfmem does while `work` runs.
+fn drained<T>(ring: &mut Ring, work: impl FnOnce() -> Result<T>) -> Result<(T, Vec<Vec<u8>>)> {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut records = Vec::new();
+            loop {
+                // Asked before the last look.
+                let last = over.load(Ordering::Acquire);
+                while let Some(item) = ring.next() {
+                    records.push(item.to_vec());
+                }
+                if last {
+                    return records;
+                }
+                thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let done = work();
+        over.store(true, Ordering::Release);
+        let records = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))?;
+        Ok((done?, records))
+    })
+}
+
+fn attach(probes: &Probes, empty: bool) -> Result<(Programs, Ring)> {
+    let options = Options { buffer_bytes: BUFFER, layout: kernel::layout().0, debug: false };
+    let (mut programs, ring) = Programs::open(options)?;
+    match probes {
+        Probes::Uprobes { library, points } => attach_uprobes(&mut programs, library, points, empty)?,
+        Probes::Tracepoints => tracefs::with_tracefs(|| attach_tracepoints(&mut programs, empty))?,
+    }
+    Ok((programs, ring))
+}
+
+fn attach_uprobes(programs: &mut Programs, library: &Path, points: &[Place], empty: bool) -> Result<()> {
+    let mut loaded = Vec::new();
+    for (name, offset, cookie) in points {
+        let returns = name.ends_with("_ret") || name.ends_with("_leave");
+        let name = match (empty, returns) {
+            (true, true) => "nothing_ret",
+            (true, false) => "nothing",
+            (false, _) => name.as_str(),
+        };
+        if !loaded.contains(&name) {
+            programs.load_program(name)?;
+            loaded.push(name);
+        }
+        programs.attach_point(library, name, *offset, *cookie)?;
+    }
+    Ok(())
+}
+
+fn attach_tracepoints(programs: &mut Programs, empty: bool) -> Result<()> {
+    let maps = SYSTEM_CALLS.iter().filter(|(_, _, event)| event.ends_with("map"));
+    let points: Vec<Tracepoint> = maps
+        .map(|&(name, category, event)| (if empty { "nothing_tracepoint" } else { name }, category, event))
+        .collect();
+    for name in points.iter().map(|(name, ..)| *name).collect::<BTreeSet<_>>() {
+        programs.load_program(name)?;
+    }
+    programs.attach_tracepoints(&points)?;
+    Ok(())
 }

@@ -15,7 +15,12 @@ use nix::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{machine, program::Output, schema, trace::Traced};
+use super::{
+    machine,
+    program::Output,
+    schema,
+    trace::{Traced, ensure_same_again},
+};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -46,6 +51,8 @@ impl Attach {
         let child = Command::new(machine::tfmem()?)
             .args(["trace", "--format", "json", "--report-file"])
             .arg(folder.path().join("report.json"))
+            .arg("--output")
+            .arg(folder.path().join("recording"))
             .args(options)
             .arg("--pid")
             .args(pids.iter().map(u32::to_string))
@@ -83,6 +90,7 @@ impl Attach {
         let text = fs::read_to_string(self.folder.path().join("report.json")).with_context(|| stderr.clone())?;
         let json: Value = serde_json::from_str(&text).context("the report is no JSON")?;
         schema::check(&json)?;
+        ensure_same_again(self.folder.path(), &text)?;
         let report = serde_json::from_value(json.clone()).context("the report does not read back")?;
         Ok(Traced { output: Output { code: 0, stdout: String::new(), stderr }, report, json })
     }

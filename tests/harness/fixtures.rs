@@ -96,6 +96,12 @@ impl Fixtures {
 }
 
 impl Fixtures {
+    /// Threads that take and give back at random, as fast as they can.
+    #[must_use]
+    pub fn overflow(&self) -> PathBuf {
+        self.folder.join("overflow")
+    }
+
     /// The program that calls as fast as it can, for the bench.
     #[must_use]
     pub fn storm(&self) -> PathBuf {
@@ -124,7 +130,8 @@ fn compile() -> Result<Fixtures> {
     }
     let early = folder.join(Variant::Early.folder());
     gcc(&["driver.c"], &folder.join("driver"), &[])?;
-    gcc(&["storm.c"], &folder.join("storm"), &["-pthread"])?;
+    gcc(&["storm.c"], &folder.join("storm"), &[])?;
+    gcc(&["overflow.c"], &folder.join("overflow"), &["-pthread"])?;
     let (search, run_path) = (format!("-L{}", early.display()), format!("-Wl,-rpath,{}", early.display()));
     let linked = ["-DLINKED", &search, &run_path, &format!("-l:{FRAMEWORK}"), &format!("-l:{CC}")];
     gcc(&["driver.c"], &folder.join("driver-linked"), &linked)?;

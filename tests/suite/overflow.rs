@@ -59,7 +59,7 @@ fn storm(options: &[&str], calls: u64) -> Result<(Traced, u64)> {
     let folder = library.parent().context("no folder")?;
     let threads = std::thread::available_parallelism()?.get().min(64);
     let command: [OsString; 4] =
-        [fixtures.storm().into(), folder.into(), calls.to_string().into(), threads.to_string().into()];
+        [fixtures.overflow().into(), folder.into(), calls.to_string().into(), threads.to_string().into()];
     let traced = Trace::new()?.options(options).run(command)?;
     let truth: Value = serde_json::from_str(&traced.output.stdout)?;
     let truth = truth["chunk_bytes"].as_u64().context("the storm did not say what is alive")?;

@@ -11,10 +11,11 @@ use tfmem_common::{
 
 use crate::{
     gate::Current,
-    maps::{COUNTERS, EVENTS, LOST, crowded},
+    maps::{COUNTERS, EVENTS, LOST, crowded, wake_every},
 };
 
-/// When the loader is woken: hot records wait for its timer, rare ones that it must act on wake it.
+/// When the loader is woken: records wait for its timer, rare ones that it must act on wake it; so do frequent ones when
+/// they have filled a part more of the buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
     Later,
@@ -68,12 +69,18 @@ pub fn header(kind: u16, at: u64, current: &Current) -> Header {
 /// the record's kind.
 #[inline(always)]
 pub fn send_frequent<T: 'static>(kind: u16, record: T) -> bool {
-    if EVENTS.query(u64::from(BPF_RB_AVAIL_DATA)) > crowded() {
+    let waiting = EVENTS.query(u64::from(BPF_RB_AVAIL_DATA));
+    if waiting > crowded() {
         count(counters::DROPPED_BASE + u32::from(kind));
         return false;
     }
-    send(kind, record, Wake::Later)
+    // With several at once a line may be crossed unnoticed; there are more to come.
+    let filled = (waiting & (wake_every() - 1)) + size_of::<T>() as u64 + RECORD_HEAD;
+    send(kind, record, if filled >= wake_every() { Wake::Now } else { Wake::Later })
 }
+
+/// What the kernel puts in front of each record.
+const RECORD_HEAD: u64 = 8;
 
 /// Sends one record. `false`: the buffer was full; the loss is counted under the record's kind.
 #[inline(always)]

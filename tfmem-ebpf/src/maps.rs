@@ -78,6 +78,17 @@ pub fn crowded() -> u64 {
     unsafe { core::ptr::read_volatile(&raw const CROWDED) }
 }
 
+/// The loader is woken each time the buffer has filled by so much, a power of two: it may sleep long when nothing
+/// happens, and loses nothing when suddenly a lot does.
+#[unsafe(no_mangle)]
+static WAKE_EVERY: u64 = 1 << 20;
+
+#[inline(always)]
+pub fn wake_every() -> u64 {
+    // SAFETY: as for `KERNEL`.
+    unsafe { core::ptr::read_volatile(&raw const WAKE_EVERY) }
+}
+
 /// Non-zero with `--debug-bpf`: the programs then log through aya-log.
 #[unsafe(no_mangle)]
 static DEBUG: u32 = 0;

@@ -6,9 +6,9 @@ use crate::{build, process::is_root, setup, workspace};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Rounds of each measurement; the median counts
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
+    /// Only to see that all of it works: few rounds, and nothing is written
+    #[arg(long)]
+    quick: bool,
     /// Only print the figures
     #[arg(long)]
     dry_run: bool,
@@ -19,12 +19,13 @@ pub fn run(args: &Args) -> Result<()> {
         bail!("tracing needs root: run `sudo -E $(which cargo) xtask bench`");
     }
     setup::ensure(setup::Extent::Tests)?;
+    setup::bpftrace();
     build::build(true)?;
-    let rounds = args.rounds.to_string();
-    let mut bench =
-        workspace::cargo(&["bench", "--package", "tfmem-tests", "--bench", "cost", "--", "--rounds", &rounds])?
-            .env("TFMEM_BIN", workspace::binary(true)?);
-    if !args.dry_run {
+    let mut bench = workspace::cargo(&["bench", "--package", "tfmem-tests", "--bench", "cost", "--"])?
+        .env("TFMEM_BIN", workspace::binary(true)?);
+    if args.quick {
+        bench = bench.arg("--quick");
+    } else if !args.dry_run {
         bench = bench.arg("--write").arg(workspace::root().join("docs/overhead.md"));
     }
     bench.run()

@@ -6,6 +6,7 @@ mod misc;
 mod multiprocessing;
 mod processes;
 mod programs;
+mod versions;
 
 use std::{fs, os::unix::fs::FileExt as _};
 

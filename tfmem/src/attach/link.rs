@@ -149,6 +149,7 @@ impl Programs {
     pub fn open(options: Options) -> Result<(Self, Ring)> {
         let debug = u32::from(options.debug);
         let buffer = ring_size(options.buffer_bytes);
+        let wake_every = u64::from(buffer / WAKES);
         let crowded = u64::from(buffer) - u64::from(buffer) / RESERVED_SHARE;
         let mut ebpf = EbpfLoader::new()
             // No type of the kernel's is relocated (`attach::kernel` reads the few offsets that matter), and reading
@@ -157,6 +158,7 @@ impl Programs {
             .override_global("KERNEL", &options.layout, true)
             .override_global("DEBUG", &debug, true)
             .override_global("CROWDED", &crowded, true)
+            .override_global("WAKE_EVERY", &wake_every, true)
             .map_max_entries("EVENTS", buffer)
             .load(OBJECT)
             .context("load the BPF object")?;
@@ -397,6 +399,9 @@ pub fn has_raw_tracepoints() -> Result<bool> {
 pub fn has_fentry() -> Result<bool> {
     Ok(is_program_supported(ProgramType::Tracing)?)
 }
+
+/// A reader that sleeps is woken so many times before the buffer is full.
+const WAKES: u32 = 16;
 
 fn ring_size(bytes: u32) -> u32 {
     bytes.max(64 << 10).next_power_of_two()

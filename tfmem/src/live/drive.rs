@@ -6,7 +6,7 @@ use anyhow::Result;
 use tokio::{
     io::{Interest, unix::AsyncFd},
     sync::mpsc::UnboundedReceiver,
-    time::{Instant, MissedTickBehavior, interval},
+    time::{Instant, sleep},
 };
 
 use super::{
@@ -21,9 +21,9 @@ use crate::{
 };
 
 /// The buffer is drained at least this often while events come, and this often when none came for a while. Rare events
-/// wake the loop by themselves.
+/// wake the loop by themselves, and so do many at once.
 const BUSY: Duration = Duration::from_millis(5);
-const IDLE: Duration = Duration::from_millis(50);
+const IDLE: Duration = Duration::from_millis(250);
 
 /// Why a trace ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +56,6 @@ impl Live {
         let ring = self.ring.as_fd().try_clone_to_owned()?;
         // SAFETY: the descriptor is owned by the wrapper and lives as long as its registration.
         let ring = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) }?;
-        let mut tick = interval(BUSY);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut quiet_since = Instant::now();
         let mut main_status = None;
         let mut marks = Marks::listen(Path::new(FOLDER))
@@ -66,7 +64,7 @@ impl Live {
         loop {
             tokio::select! {
                 guard = ring.readable() => guard?.clear_ready(),
-                _ = tick.tick() => {}
+                () = sleep(self.pause(quiet_since)) => {}
                 Some(message) = warden.recv() => {
                     if let Some(status) = self.told(message, main) {
                         main_status = Some(status);
@@ -85,12 +83,17 @@ impl Live {
             if let Some(end) = self.over(main, main_status) {
                 return Ok(self.end(end));
             }
-            let pause = if quiet_since.elapsed() > Duration::from_secs(1) { IDLE } else { BUSY };
-            if tick.period() != pause {
-                tick = interval(pause);
-                tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            }
         }
+    }
+
+    /// How long nothing needs to be done, if nothing happens.
+    fn pause(&self, quiet_since: Instant) -> Duration {
+        if quiet_since.elapsed() < Duration::from_secs(1) {
+            return BUSY;
+        }
+        let due = self.schedule.next().into_iter().chain(self.deadline).min();
+        let until = due.map(|due| Duration::from_nanos(due.saturating_sub(clock::boot_ns())));
+        until.map_or(IDLE, |until| until.clamp(BUSY, IDLE))
     }
 
     /// The main process's status, when the warden told of its end.

@@ -8,7 +8,7 @@ use super::Capabilities;
 use crate::{
     report::model::{Cost, Host},
     retention::{Facts, WallClock},
-    target::clock,
+    target::{clock, info},
 };
 
 /// Gathered at the end of a trace; at its beginning too for a recording, which may have no end.
@@ -37,6 +37,7 @@ fn cost() -> Option<Cost> {
     let ms = |time: nix::sys::time::TimeVal| time.tv_sec() as u64 * 1000 + time.tv_usec() as u64 / 1000;
     Some(Cost {
         cpu_ms: ms(usage.user_time()) + ms(usage.system_time()),
-        peak_rss_bytes: usage.max_rss() as u64 * 1024,
+        // Not `ru_maxrss`: it starts with what the process that started us had, as `exec` keeps it.
+        peak_rss_bytes: info::kib(std::process::id(), "VmHWM:")? * 1024,
     })
 }

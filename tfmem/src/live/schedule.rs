@@ -30,6 +30,13 @@ impl Schedule {
         }
     }
 
+    /// The earliest time at which a process is to be looked at.
+    pub fn next(&self) -> Option<u64> {
+        let due =
+            |(pid, times): (&u32, &Vec<u64>)| Some((*times.iter().min()?).max(*self.rested.get(pid).unwrap_or(&0)));
+        self.due.iter().filter_map(due).min()
+    }
+
     /// Processes that must be looked at now. Each is returned once and counts for everything that was due.
     pub fn take_due(&mut self, now: u64) -> Vec<u32> {
         let mut pids = Vec::new();
@@ -73,10 +80,13 @@ mod tests {
         for at in [10, 20, 30] {
             schedule.at(1, at);
         }
+        assert_eq!(schedule.next(), Some(10));
         assert!(schedule.take_due(5).is_empty());
         assert_eq!(schedule.take_due(25), [1]);
         assert!(schedule.take_due(25).is_empty());
+        assert_eq!(schedule.next(), Some(30));
         assert_eq!(schedule.take_due(35), [1]);
+        assert_eq!(schedule.next(), None);
     }
 
     #[test]
@@ -85,6 +95,7 @@ mod tests {
         schedule.looked(1, 1_000, Duration::from_nanos(100));
         schedule.at(1, 1_500);
         assert!(schedule.take_due(1_600).is_empty());
+        assert_eq!(schedule.next(), Some(2_000));
         assert_eq!(schedule.take_due(2_000), [1]);
     }
 }

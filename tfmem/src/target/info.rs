@@ -53,6 +53,12 @@ pub fn status(pid: u32, name: &str) -> Option<String> {
     Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
 }
 
+/// The same as a number of KiB.
+#[must_use]
+pub fn kib(pid: u32, name: &str) -> Option<u64> {
+    status(pid, name)?.split_whitespace().next()?.parse().ok()
+}
+
 /// Has any thread of the process not ended yet? (The main thread may end before the others: it is a zombie then.)
 #[must_use]
 pub fn alive(pid: u32) -> bool {

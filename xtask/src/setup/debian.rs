@@ -26,17 +26,36 @@ pub fn ensure(environments: &[Environment], extent: Extent) -> Result<()> {
         bail!("please run: sudo apt-get update && sudo apt-get install -y {list}");
     }
     step(&format!("installing the Debian packages {list}"));
-    let apt = || Program::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive");
-    apt().arg("update").run()?;
-    apt().args(["install", "-y", "--no-install-recommends"]).args(&missing).run()?;
+    install(&missing)?;
     match self::missing(environments, extent) {
         still if still.is_empty() => Ok(()),
         still => bail!("installed {list}, but this still does not work: {}", still.join(" ")),
     }
 }
 
+/// What the bench compares with. Its figures are left out where there is none.
+pub fn bpftrace() {
+    if answers("bpftrace") {
+        present("bpftrace");
+        return;
+    }
+    step("installing the Debian package bpftrace");
+    if let Err(error) = install(&["bpftrace"]) {
+        println!("setup: bpftrace: left out: {error:#}");
+    }
+}
+
+fn install(packages: &[&str]) -> Result<()> {
+    let apt = || Program::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive");
+    apt().arg("update").run()?;
+    apt().args(["install", "-y", "--no-install-recommends"]).args(packages).run()
+}
+
+fn answers(program: &str) -> bool {
+    Program::new(program).arg("--version").output().is_some()
+}
+
 fn missing(environments: &[Environment], extent: Extent) -> Vec<&'static str> {
-    let answers = |program: &str| Program::new(program).arg("--version").output().is_some();
     let mut packages = Vec::new();
     // The tests compile C programs that stand in for TensorFlow, and strip one.
     if !answers("gcc") {

@@ -8,6 +8,7 @@ mod rust;
 use std::fs::{self, File};
 
 use anyhow::{Context as _, Result};
+pub use debian::bpftrace;
 
 use crate::layout::{self, Environment};
 
