@@ -70,7 +70,7 @@ impl Machine {
     }
 }
 
-pub fn text(sections: &[Section], machine: &Machine) -> String {
+pub fn text(sections: &[Section], machine: &Machine, quick: bool) -> String {
     let Machine { kernel, processor, cores, virtual_machine, memory_gib, load } = machine;
     let kind = if *virtual_machine { "a virtual machine" } else { "hardware" };
     let mut out = format!(
@@ -82,6 +82,11 @@ pub fn text(sections: &[Section], machine: &Machine) -> String {
          of the rounds' own ratios, so that a machine that is busy for a while slows both sides of a round.\n\n",
         env!("CARGO_PKG_VERSION"),
     );
+    if quick {
+        out.push_str(
+            "This was a quick run: one or two rounds of each. Its figures are no more than a first impression.\n\n",
+        );
+    }
     out.push_str(&goals(sections));
     for Section { title, method, figures } in sections {
         let _ = write!(out, "## {title}\n\n{method}\n\n{}\n", figure::table(figures));

@@ -57,11 +57,12 @@ const QUICK: Extent = Extent {
 fn main() -> Result<()> {
     let mut write = None;
     let mut extent = FULL;
+    let mut quick = false;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--write" => write = Some(PathBuf::from(args.next().context("--write needs a file")?)),
-            "--quick" => extent = QUICK,
+            "--quick" => (extent, quick) = (QUICK, true),
             "--ledger" => {
                 let count = args.next().context("--ledger needs a number")?.parse()?;
                 println!("{}", reading::ledger(count)?);
@@ -82,7 +83,7 @@ fn main() -> Result<()> {
         println!("MISSED {missed}");
     }
     if let Some(path) = write {
-        std::fs::write(&path, document::text(&sections, &machine))
+        std::fs::write(&path, document::text(&sections, &machine, quick))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
