@@ -8,4 +8,5 @@
 pub mod config;
 pub mod cookie;
 pub mod counters;
+pub mod unwind;
 pub mod wire;

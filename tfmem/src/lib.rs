@@ -16,3 +16,4 @@ pub mod report;
 pub mod retention;
 pub mod stream;
 pub mod target;
+pub mod unwind;
