@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use tfmem::attach::{
     kernel,
-    link::{Options, Programs},
+    link::{Options, Programs, Stacks},
     plan,
 };
 use tfmem_tests::{
@@ -64,7 +64,7 @@ impl EmptyProbe {
         let library = fixtures.library(Variant::Plain, FRAMEWORK);
         let plan = plan::resolve(&library)?;
         let point = plan.points.iter().find(|point| point.program == "chunk").context("no place for the probe")?;
-        let options = Options { buffer_bytes: 65536, layout: kernel::layout().0, debug: false };
+        let options = Options { buffer_bytes: 65536, layout: kernel::layout().0, debug: false, stacks: Stacks::Off };
         let (mut programs, _ring) = Programs::open(options)?;
         programs.load_program("nothing")?;
         programs.attach_point(&machine::absolute(&library)?, "nothing", point.file_offset, 0)?;

@@ -14,3 +14,4 @@ mod output;
 mod pool_totals;
 mod recording;
 mod schema;
+mod stacks;

@@ -23,10 +23,20 @@ pub enum Wake {
 #[inline(always)]
 pub fn count(slot: u32) {
     if let Some(counter) = COUNTERS.get_ptr_mut(slot) {
-        // SAFETY: a valid, aligned map value. Uprobe programs can be preempted, so the addition is atomic (the safe
-        // wrapper, `AtomicU64::fetch_add`, is not offered for a target without compare-and-swap).
-        let _: u64 = unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(counter, 1) };
+        // SAFETY: a valid, aligned map value.
+        unsafe { add(counter, 1) };
     }
+}
+
+/// Adds in one go: uprobe programs can be preempted. (The safe wrapper, `AtomicU64::fetch_add`, is not offered for a
+/// target without compare-and-swap.)
+///
+/// # Safety
+/// `value` is a valid, aligned map value.
+#[inline(always)]
+pub unsafe fn add(value: *mut u64, more: u64) {
+    // SAFETY: the caller's promise.
+    let _: u64 = unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(value, more) };
 }
 
 #[inline(always)]

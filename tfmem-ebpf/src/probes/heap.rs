@@ -14,7 +14,7 @@ use crate::{
     emit::{Wake, count, header, send},
     gate::{current, now},
     maps::{MALLOCS, MallocInFlight},
-    origin,
+    origin, unwind,
 };
 
 #[uprobe]
@@ -37,7 +37,8 @@ fn try_aligned_malloc(ctx: &ProbeContext) -> Option<()> {
         }
         count(counters::STALE_ENTRY);
     }
-    let entry = MallocInFlight { bytes: ctx.arg(0)?, stack, depth: 0 };
+    let trace = unwind::at_entry_with_return(&current, ctx);
+    let entry = MallocInFlight { bytes: ctx.arg(0)?, stack, depth: 0, trace };
     if MALLOCS.insert(current.id, entry, 0).is_err() {
         count(counters::INFLIGHT_FULL);
     }
@@ -63,7 +64,7 @@ fn try_aligned_malloc_ret(ctx: &RetProbeContext) -> Option<()> {
         entry.depth -= 1;
         return Some(());
     }
-    let bytes = entry.bytes;
+    let (bytes, trace) = (entry.bytes, entry.trace);
     let _ = MALLOCS.remove(current.id);
     let address: u64 = ctx.ret();
     if address == 0 {
@@ -75,6 +76,7 @@ fn try_aligned_malloc_ret(ctx: &RetProbeContext) -> Option<()> {
         address,
         bytes,
         origin: origin::read(&current, at),
+        stack: trace,
     };
     send(kind::HEAP_ALLOC, record, Wake::Later);
     Some(())

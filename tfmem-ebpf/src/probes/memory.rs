@@ -22,6 +22,7 @@ use crate::{
     emit::{Wake, count, header, send},
     gate::{Current, current, now},
     maps::{FILES_JUDGED, LEASE, SYSCALLS, kernel},
+    unwind,
 };
 
 /// Offsets in the tracepoints' records, the same for all system calls: `args[0]` and the return value.
@@ -74,6 +75,7 @@ fn record(current: &Current, call: u32, at: u64) -> Memory {
         flags: 0,
         fd: -1,
         _pad: 0,
+        stack: 0,
     }
 }
 
@@ -107,7 +109,9 @@ exits!(exit_mmap => mmap, exit_munmap => munmap, exit_mremap => mremap, exit_brk
 fn mmap(current: &Current, args: [u64; 6], ret: u64) {
     let [_, len, prot, flags, fd, _] = args;
     let fd = if flags & MAP_ANONYMOUS != 0 { -1 } else { fd as i32 };
-    let memory = Memory { prot: prot as u32, start: ret, len, flags, fd, ..record(current, memory::MMAP, now()) };
+    let stack = unwind::in_system_call(current);
+    let memory =
+        Memory { prot: prot as u32, start: ret, len, flags, fd, stack, ..record(current, memory::MMAP, now()) };
     send(kind::MEMORY, memory, Wake::Later);
     if fd >= 0 && prot & PROT_EXEC != 0 && current.process.flags & PROCESS_HOLD != 0 {
         hold(current, ret, file_id(fd));
@@ -128,6 +132,7 @@ fn mremap(current: &Current, args: [u64; 6], ret: u64) {
         old_start: args[0],
         old_len: args[1],
         flags: args[3],
+        stack: unwind::in_system_call(current),
         ..record(current, memory::MREMAP, now())
     };
     send(kind::MEMORY, memory, Wake::Later);
@@ -135,7 +140,8 @@ fn mremap(current: &Current, args: [u64; 6], ret: u64) {
 
 #[inline(always)]
 fn brk(current: &Current, _args: [u64; 6], ret: u64) {
-    let memory = Memory { start: ret, ..record(current, memory::BRK, now()) };
+    let stack = unwind::in_system_call(current);
+    let memory = Memory { start: ret, stack, ..record(current, memory::BRK, now()) };
     send(kind::MEMORY, memory, Wake::Later);
 }
 

@@ -27,7 +27,11 @@ use super::{
     plan::{Plan, Point},
     tracefs,
 };
+
+mod unwind;
+
 use crate::target::clock;
+pub use unwind::{Stacks, Unwind};
 
 /// The BPF object, built by `build.rs`. Aligned, as the ELF reader casts it.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tfmem-ebpf"));
@@ -73,6 +77,7 @@ pub struct Options {
     pub layout: KernelLayout,
     /// BPF-side diagnostics through aya-log.
     pub debug: bool,
+    pub stacks: Stacks,
 }
 
 /// What the kernel said when it did not take a program.
@@ -120,6 +125,7 @@ pub struct Programs {
     judged: HashMap<MapData, FileId, u8>,
     counters: PerCpuArray<MapData, u64>,
     lease: Option<Array<MapData, u64>>,
+    unwind: Option<Unwind>,
 }
 
 /// May hold processes while it lives: a thread tells the kernel again and again that somebody is there to let them go.
@@ -155,21 +161,24 @@ impl Programs {
     /// When the kernel refuses a map; the message says which.
     pub fn open(options: Options) -> Result<(Self, Ring)> {
         let debug = u32::from(options.debug);
-        let mut ebpf = EbpfLoader::new()
+        let stacks = options.stacks.number();
+        let mut loader = EbpfLoader::new();
+        loader
             // No type of the kernel's is relocated (`attach::kernel` reads the few offsets that matter), and reading
             // all of its BTF costs half a second and 60 MiB.
             .btf(None)
             .override_global("KERNEL", &options.layout, true)
             .override_global("DEBUG", &debug, true)
-            .map_max_entries("EVENTS", ring_size(options.buffer_bytes))
-            .load(OBJECT)
-            .context("load the BPF object")?;
+            .map_max_entries("EVENTS", ring_size(options.buffer_bytes));
+        options.stacks.prepare(&mut loader, &stacks);
+        let mut ebpf = loader.load(OBJECT).context("load the BPF object")?;
         let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?)?;
         let processes = HashMap::try_from(take(&mut ebpf, "PROCESSES")?)?;
         let judged = HashMap::try_from(take(&mut ebpf, "FILES_JUDGED")?)?;
         let counters = PerCpuArray::try_from(take(&mut ebpf, "COUNTERS")?)?;
         let lease = Some(Array::try_from(take(&mut ebpf, "LEASE")?)?);
-        Ok((Self { ebpf, processes, judged, counters, lease }, ring))
+        let unwind = if options.stacks == Stacks::Off { None } else { Some(Unwind::open(&mut ebpf)?) };
+        Ok((Self { ebpf, processes, judged, counters, lease, unwind }, ring))
     }
 
     /// Lets the programs hold processes from now on, for as long as the lease lives.
@@ -283,6 +292,11 @@ impl Programs {
         let point = UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(offset), cookie: Some(cookie) };
         program.attach(point, path, UProbeScope::AllProcesses)?;
         Ok(())
+    }
+
+    /// What the unwinder in the kernel knows; `None` when stacks are off.
+    pub const fn unwind(&mut self) -> Option<&mut Unwind> {
+        self.unwind.as_mut()
     }
 
     /// The kernel's loss counters, summed over CPUs.

@@ -126,6 +126,10 @@ pub struct Common {
     /// symbol table (repeat for several)
     #[arg(long, value_parser = boundary, value_name = "LIB:SYMBOL")]
     pub boundary: Vec<Symbol>,
+    /// Take the stack of each allocation: by the libraries' own unwind tables (dwarf), by frame pointers alone (fp,
+    /// which most of Python's and the C library's code has not), or not at all
+    #[arg(long, value_enum, default_value_t = Stacks::Off, value_name = "HOW")]
+    pub stacks: Stacks,
     /// Let the BPF programs log what they see (to stderr)
     #[arg(long)]
     pub debug_bpf: bool,
@@ -177,6 +181,13 @@ fn boundary(text: &str) -> Result<Symbol, String> {
 pub enum Format {
     Text,
     Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Stacks {
+    Dwarf,
+    Fp,
+    Off,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
