@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use tfmem::attach::{
     kernel,
-    link::{Options, Programs, Ring, Tracepoint},
+    link::{Options, Programs, Ring, Stacks, Tracepoint},
     memory::SYSTEM_CALLS,
     plan::{self, Plan},
     tracefs,
@@ -171,7 +171,7 @@ fn drained<T>(ring: &mut Ring, work: impl FnOnce() -> Result<T>) -> Result<(T, V
 }
 
 fn attach(probes: &Probes, empty: bool) -> Result<(Programs, Ring)> {
-    let options = Options { buffer_bytes: BUFFER, layout: kernel::layout().0, debug: false };
+    let options = Options { buffer_bytes: BUFFER, layout: kernel::layout().0, debug: false, stacks: Stacks::Off };
     let (mut programs, ring) = Programs::open(options)?;
     match probes {
         Probes::Uprobes { library, points } => attach_uprobes(&mut programs, library, points, empty)?,

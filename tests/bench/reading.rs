@@ -108,7 +108,7 @@ pub fn ledger(count: u64) -> Result<f64> {
     for i in 0..count {
         let origin = Origin { op: i % 100 + 1, step: 7, dtype: 1, ..Origin::default() };
         let body = Body::ChunkAlloc { pool: 4096, addr: (i + 16) << 8, requested: 200, bytes: 256, origin };
-        analysis.feed(&Event { at: i, pid: 1, tid: 1, body });
+        analysis.feed(&Event::of(i, 1, 1, body));
     }
     Ok((own("VmHWM:")? - before) as f64 * 1024.0 / 1e6)
 }

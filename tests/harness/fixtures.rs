@@ -82,6 +82,12 @@ impl Fixtures {
         vec![self.folder.join(name), scenario.into()]
     }
 
+    /// The program with stacks of every kind.
+    #[must_use]
+    pub fn stacks(&self) -> Vec<PathBuf> {
+        vec![self.folder.join("stacks"), self.folder.join(Variant::Plain.folder())]
+    }
+
     /// A 32-bit program that sleeps for a minute. It has no library, so that none for 32 bit is needed.
     #[must_use]
     pub fn sleep_32_bit(&self) -> PathBuf {
@@ -132,6 +138,7 @@ fn compile() -> Result<Fixtures> {
     gcc(&["driver.c"], &folder.join("driver"), &[])?;
     gcc(&["storm.c"], &folder.join("storm"), &[])?;
     gcc(&["overflow.c"], &folder.join("overflow"), &["-pthread"])?;
+    gcc(&["stacks.c"], &folder.join("stacks"), &["-pthread", "-fomit-frame-pointer"])?;
     let (search, run_path) = (format!("-L{}", early.display()), format!("-Wl,-rpath,{}", early.display()));
     let linked = ["-DLINKED", &search, &run_path, &format!("-l:{FRAMEWORK}"), &format!("-l:{CC}")];
     gcc(&["driver.c"], &folder.join("driver-linked"), &linked)?;

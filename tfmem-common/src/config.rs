@@ -52,11 +52,19 @@ pub struct Process {
     pub annotations: [Annotation; 2],
     /// Bits, see `PROCESS_*`.
     pub flags: u32,
-    pub _pad: u32,
+    /// Which of `UNWIND_RANGES` are the places of its code; 0: none are known.
+    pub ranges: u32,
 }
 
 /// Hold (stop) this process when it maps code of a file not yet judged, until the loader has judged it.
 pub const PROCESS_HOLD: u32 = 1;
+
+/// How stacks are taken.
+pub const STACKS_OFF: u32 = 0;
+/// By the files' unwind tables.
+pub const STACKS_DWARF: u32 = 1;
+/// By frame pointers alone.
+pub const STACKS_FP: u32 = 2;
 
 /// TensorFlow up to 2.18: `{ char* op; i64 step; char* region; i32 dtype; … }`
 pub const ANNOTATION_CSTR: u32 = 1;

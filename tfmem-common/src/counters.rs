@@ -27,5 +27,15 @@ pub const HOLD_LAPSED: u32 = 24;
 pub const CHUNK_UNREADABLE: u32 = 25;
 /// A lost record could not be counted with its process: the table of those was full.
 pub const LOST_WITHOUT_PROCESS: u32 = 26;
+/// A stack was not taken, as all room on this CPU was taken by programs that were preempted.
+pub const UNWIND_BUSY: u32 = 48;
+/// A frame of code of no known file: a step by the frame pointer was tried.
+pub const UNWIND_UNKNOWN_CODE: u32 = 49;
+/// A frame of a file whose table does not know the code: the same.
+pub const UNWIND_NO_ROW: u32 = 50;
+/// The table of replaced return addresses did not take one.
+pub const RETURNS_FULL: u32 = 51;
+/// Stacks that end before the thread's outermost function, by reason (see [`crate::unwind::end`]).
+pub const UNWIND_END_BASE: u32 = 56;
 /// How many slots there are.
-pub const SLOTS: u32 = 32;
+pub const SLOTS: u32 = 64;

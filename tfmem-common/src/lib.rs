@@ -9,4 +9,5 @@ pub mod config;
 pub mod cookie;
 pub mod counters;
 pub mod lost;
+pub mod unwind;
 pub mod wire;

@@ -6,6 +6,8 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::unwind::MOST_FRAMES;
+
 /// Raised when a record's meaning changes. The object and the loader come from one build; recordings carry it.
 pub const VERSION: u16 = 1;
 
@@ -28,8 +30,9 @@ pub mod kind {
     pub const EXIT: u16 = 10;
     pub const NAME: u16 = 11;
     pub const HOLD: u16 = 12;
+    pub const STACK: u16 = 13;
     /// One more than the last.
-    pub const END: u16 = 13;
+    pub const END: u16 = 14;
 }
 
 #[repr(C)]
@@ -72,6 +75,8 @@ pub struct Chunk {
     /// 1: taken, 0: given back
     pub taken: u32,
     pub _pad: u32,
+    /// Number of the stack, 0: none.
+    pub stack: u64,
 }
 
 /// A block that `tsl::port::AlignedMalloc` returned.
@@ -82,6 +87,8 @@ pub struct HeapAlloc {
     pub address: u64,
     pub bytes: u64,
     pub origin: Origin,
+    /// Number of the stack at the call's entry, 0: none.
+    pub stack: u64,
 }
 
 /// A block given to `tsl::port::AlignedFree` or `AlignedSizedFree`.
@@ -100,6 +107,8 @@ pub struct Enter {
     pub call: u32,
     pub _pad: u32,
     pub args: [u64; 6],
+    /// Number of the stack, 0: none.
+    pub stack: u64,
 }
 
 /// The same with a text argument read along.
@@ -154,6 +163,8 @@ pub struct Memory {
     /// File descriptor of a mapping, -1 when anonymous.
     pub fd: i32,
     pub _pad: u32,
+    /// Number of the stack (of calls that make or grow a mapping), 0: none.
+    pub stack: u64,
 }
 
 /// A process made by a traced one (threads are not sent).
@@ -196,17 +207,35 @@ pub struct Hold {
     pub _pad: u32,
 }
 
+/// A stack, sent before (or shortly after) the first record that carries its number. Only as many frames travel as it
+/// has.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Stack {
+    pub header: Header,
+    pub id: u64,
+    pub count: u32,
+    /// Why it has no more frames, see [`crate::unwind::end`].
+    pub end: u32,
+    /// Innermost first, see [`crate::unwind::frame`].
+    pub frames: [u64; MOST_FRAMES],
+}
+
+/// Bytes before the frames.
+pub const STACK_HEAD: usize = 40;
+
 const _: () = assert!(size_of::<Header>() == 24);
 const _: () = assert!(size_of::<Origin>() == 32);
-const _: () = assert!(size_of::<Chunk>() == 96);
-const _: () = assert!(size_of::<HeapAlloc>() == 72);
+const _: () = assert!(size_of::<Chunk>() == 104);
+const _: () = assert!(size_of::<HeapAlloc>() == 80);
 const _: () = assert!(size_of::<HeapFree>() == 32);
-const _: () = assert!(size_of::<Enter>() == 80);
-const _: () = assert!(size_of::<EnterText>() == 152);
+const _: () = assert!(size_of::<Enter>() == 88);
+const _: () = assert!(size_of::<EnterText>() == 160);
 const _: () = assert!(size_of::<Leave>() == 40);
-const _: () = assert!(size_of::<Memory>() == 80);
+const _: () = assert!(size_of::<Memory>() == 88);
 const _: () = assert!(size_of::<Fork>() == 32);
 const _: () = assert!(size_of::<Life>() == 24);
 const _: () = assert!(size_of::<Name>() == 168);
 const _: () = assert!(size_of::<Hold>() == 48);
+const _: () = assert!(size_of::<Stack>() == STACK_HEAD + 8 * MOST_FRAMES);
 const _: () = assert!((kind::END as u32) <= crate::counters::DROPPED_SLOTS);

@@ -25,16 +25,9 @@ pub enum Wake {
 #[inline(always)]
 pub fn count(slot: u32) {
     if let Some(counter) = COUNTERS.get_ptr_mut(slot) {
-        add(counter, 1);
+        // SAFETY: a valid, aligned map value.
+        unsafe { add(counter, 1) };
     }
-}
-
-/// Adds to a counter in a map.
-#[inline(always)]
-fn add(counter: *mut u64, n: u64) {
-    // SAFETY: the callers pass fields of valid, aligned map values. Uprobe programs can be preempted, so the addition
-    // is atomic (the safe wrapper, `AtomicU64::fetch_add`, is not offered for a target without compare-and-swap).
-    let _: u64 = unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(counter, n) };
 }
 
 /// Something of a process was lost: `what` (see `tfmem_common::lost::what`), with the size of its block where there is
@@ -53,11 +46,26 @@ pub fn lost(current: &Current, what: u32, bytes: Option<u64>) {
     // SAFETY: a valid map value; only the addresses of its fields are taken.
     let (records, sum, unsized_records) =
         unsafe { (&raw mut (*lost).records, &raw mut (*lost).bytes, &raw mut (*lost).unsized_records) };
-    add(records, 1);
-    match bytes {
-        Some(bytes) => add(sum, bytes),
-        None => add(unsized_records, 1),
+    let (counter, more) = match bytes {
+        Some(bytes) => (sum, bytes),
+        None => (unsized_records, 1),
+    };
+    // SAFETY: fields of a valid, aligned map value.
+    unsafe {
+        add(records, 1);
+        add(counter, more);
     }
+}
+
+/// Adds in one go: uprobe programs can be preempted. (The safe wrapper, `AtomicU64::fetch_add`, is not offered for a
+/// target without compare-and-swap.)
+///
+/// # Safety
+/// `value` is a valid, aligned map value.
+#[inline(always)]
+pub unsafe fn add(value: *mut u64, more: u64) {
+    // SAFETY: the caller's promise.
+    let _: u64 = unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(value, more) };
 }
 
 #[inline(always)]

@@ -15,6 +15,7 @@ mod gate;
 mod maps;
 mod origin;
 mod probes;
+mod unwind;
 
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {

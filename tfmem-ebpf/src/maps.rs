@@ -10,6 +10,8 @@ use tfmem_common::{
     lost::{Key, Lost},
 };
 
+pub use tfmem_common::config::{STACKS_FP, STACKS_OFF};
+
 /// Events to the loader. The loader sets the real size at load (`--buffer`); a power of two, multiple of a page.
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(16 << 20, 0);
@@ -56,6 +58,8 @@ pub struct MallocInFlight {
     pub stack: u64,
     /// `AlignedMalloc` overloads call each other: only the outermost is an allocation.
     pub depth: u64,
+    /// Number of the stack at its entry.
+    pub trace: u64,
 }
 
 /// Offsets in the running kernel's structures, set by the loader before load.
@@ -97,4 +101,14 @@ static DEBUG: u32 = 0;
 pub fn debug() -> bool {
     // SAFETY: as for `KERNEL`.
     unsafe { core::ptr::read_volatile(&raw const DEBUG) != 0 }
+}
+
+/// How stacks are taken, see `tfmem_common::config::STACKS_*`. The verifier drops what the mode never reaches.
+#[unsafe(no_mangle)]
+static STACKS: u32 = STACKS_OFF;
+
+#[inline(always)]
+pub fn stacks() -> u32 {
+    // SAFETY: as for `KERNEL`.
+    unsafe { core::ptr::read_volatile(&raw const STACKS) }
 }

@@ -17,7 +17,21 @@ pub struct Event {
     pub at: u64,
     pub pid: u32,
     pub tid: u32,
+    /// Where in the program it happened, see [`Body::Stack`].
+    #[serde(default)]
+    pub stack: Option<StackId>,
     pub body: Body,
+}
+
+/// Number of a stack: the same for the same frames, in every process.
+pub type StackId = std::num::NonZeroU64;
+
+impl Event {
+    /// An event without a stack.
+    #[must_use]
+    pub const fn of(at: u64, pid: u32, tid: u32, body: Body) -> Self {
+        Self { at, pid, tid, stack: None, body }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -104,6 +118,11 @@ pub enum Body {
         name: Arc<str>,
     },
 
+    /// The frames behind a stack's number. Holds for all processes.
+    Stack(Arc<Stack>),
+    /// A file that frames are in. Holds for all processes.
+    CodeFile(Arc<CodeFile>),
+
     /// Who a traced process is. `attached`: it was running before the trace began.
     Process(Arc<ProcessInfo>),
     /// A library with probes is mapped in the process.
@@ -144,6 +163,27 @@ pub enum Body {
     UserLeave {
         number: u16,
     },
+}
+
+/// The functions that a thread was in, innermost first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stack {
+    pub id: StackId,
+    /// As in [`tfmem_common::unwind::frame`].
+    pub frames: Vec<u64>,
+    /// Why there are no more, see [`tfmem_common::unwind::end`].
+    pub end: u32,
+}
+
+/// A file that was mapped as code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeFile {
+    /// Its number in frames.
+    pub file: u32,
+    pub path: String,
+    pub build_id: Option<String>,
+    /// Its executable segments: place in the file, address, size.
+    pub code: Vec<(u64, u64, u64)>,
 }
 
 /// Who allocated, by TensorFlow's own thread-local annotation. `op` 0: nobody said.

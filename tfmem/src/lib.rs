@@ -17,3 +17,4 @@ pub mod report;
 pub mod retention;
 pub mod stream;
 pub mod target;
+pub mod unwind;

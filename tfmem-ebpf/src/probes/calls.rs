@@ -18,6 +18,7 @@ use crate::{
     emit::{Wake, count, flags, header, lost, send},
     gate::{Current, current, now},
     maps::{EVENTS, debug},
+    unwind,
 };
 
 #[uprobe]
@@ -36,19 +37,21 @@ fn try_call_enter(ctx: &ProbeContext) -> Option<()> {
     }
     let args = [ctx.arg(0)?, ctx.arg(1)?, ctx.arg(2)?, ctx.arg(3)?, ctx.arg(4)?, ctx.arg(5)?];
     let wake = if cookie.wake { Wake::Now } else { Wake::Later };
+    // Before the time is taken: whoever reads the event knows its stack.
+    let stack = unwind::at_entry_with_return(&current, ctx);
     let at = now();
     match cookie.text {
         Text::None => {
             let record =
-                Enter { header: header(kind::ENTER, at, &current), call: u32::from(cookie.call), _pad: 0, args };
+                Enter { header: header(kind::ENTER, at, &current), call: u32::from(cookie.call), _pad: 0, args, stack };
             if !send(kind::ENTER, record, wake) {
                 lost(&current, what::CALL, None);
             }
         }
-        Text::CStr(n) => send_text(&current, at, cookie, args, pick(&args, n), TEXT_BYTES as u64),
-        Text::StdString(n) => send_string(&current, at, cookie, args, pick(&args, n)),
+        Text::CStr(n) => send_text(&current, at, cookie, (args, stack), pick(&args, n), TEXT_BYTES as u64),
+        Text::StdString(n) => send_string(&current, at, cookie, (args, stack), pick(&args, n)),
         Text::StdStringAt(n, offset) => {
-            send_string(&current, at, cookie, args, pick(&args, n).wrapping_add(u64::from(offset)));
+            send_string(&current, at, cookie, (args, stack), pick(&args, n).wrapping_add(u64::from(offset)));
         }
     }
     Some(())
@@ -56,13 +59,13 @@ fn try_call_enter(ctx: &ProbeContext) -> Option<()> {
 
 /// The text is a `std::string` at this address.
 #[inline(always)]
-fn send_string(current: &Current, at: u64, cookie: Cookie, args: [u64; 6], address: u64) {
+fn send_string(current: &Current, at: u64, cookie: Cookie, call: ([u64; 6], u64), address: u64) {
     // SAFETY: the helper checks the address. libstdc++'s std::string: pointer, length, …
     match unsafe { bpf_probe_read_user(address as *const [u64; 2]) } {
-        Ok([text, len]) => send_text(current, at, cookie, args, text, len),
+        Ok([text, len]) => send_text(current, at, cookie, call, text, len),
         Err(_) => {
             count(counters::TEXT_UNREADABLE);
-            send_text(current, at, cookie, args, 0, 0);
+            send_text(current, at, cookie, call, 0, 0);
         }
     }
 }
@@ -81,7 +84,7 @@ fn pick(args: &[u64; 6], n: u8) -> u64 {
 }
 
 #[inline(always)]
-fn send_text(current: &Current, at: u64, cookie: Cookie, args: [u64; 6], text: u64, len: u64) {
+fn send_text(current: &Current, at: u64, cookie: Cookie, (args, stack): ([u64; 6], u64), text: u64, len: u64) {
     let Some(mut entry) = EVENTS.reserve::<EnterText>(0) else {
         count(counters::DROPPED_BASE + u32::from(kind::ENTER_TEXT));
         lost(current, what::CALL, None);
@@ -91,7 +94,7 @@ fn send_text(current: &Current, at: u64, cookie: Cookie, args: [u64; 6], text: u
     // SAFETY: the reservation is ours and as large as the record; every field is written.
     unsafe {
         (*record).enter =
-            Enter { header: header(kind::ENTER_TEXT, at, current), call: u32::from(cookie.call), _pad: 0, args };
+            Enter { header: header(kind::ENTER_TEXT, at, current), call: u32::from(cookie.call), _pad: 0, args, stack };
         (*record)._pad = 0;
         (*record).text = [0; TEXT_BYTES];
         let read = read_text(&mut (*record).text, cookie.text, text, len);

@@ -23,7 +23,7 @@ use tfmem_common::{
 use crate::{
     emit::{count, header, lost, send_frequent},
     gate::{Current, current, now},
-    origin,
+    origin, unwind,
 };
 
 /// `strlen("MemoryAllocation")` and `strlen("MemoryDeallocation")`: the name's length says which one it is.
@@ -54,7 +54,7 @@ fn try_chunk(ctx: &ProbeContext) -> Option<()> {
         GIVEN_BACK => false,
         _ => return None,
     };
-    report(&current, ctx.arg(0)?, ctx.arg(3)?, taken, (ctx.arg(4)?, ctx.arg(5)?));
+    report(ctx, &current, (ctx.arg(0)?, ctx.arg(3)?), taken, (ctx.arg(4)?, ctx.arg(5)?));
     Some(())
 }
 
@@ -73,7 +73,7 @@ fn try_chunk_short(ctx: &ProbeContext) -> Option<()> {
             // SAFETY: the context is the one the kernel passed.
             let layout = PoolLayout::unpack(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
             match sizes(pool, chunk, layout) {
-                Some(sizes) => report(&current, pool, chunk, true, sizes),
+                Some(sizes) => report(ctx, &current, (pool, chunk), true, sizes),
                 // A chunk of unknown size would make every total wrong: it is a loss, and counted as one.
                 None => {
                     count(counters::CHUNK_UNREADABLE);
@@ -81,7 +81,7 @@ fn try_chunk_short(ctx: &ProbeContext) -> Option<()> {
                 }
             }
         }
-        GIVEN_BACK => report(&current, pool, chunk, false, (0, 0)),
+        GIVEN_BACK => report(ctx, &current, (pool, chunk), false, (0, 0)),
         _ => {}
     }
     Some(())
@@ -98,13 +98,21 @@ fn try_chunk_given_back(ctx: &ProbeContext) -> Option<()> {
     let current = current()?;
     let chunk: u64 = ctx.arg(1)?;
     if chunk != 0 {
-        report(&current, ctx.arg(0)?, chunk, false, (0, 0));
+        report(ctx, &current, (ctx.arg(0)?, chunk), false, (0, 0));
     }
     Some(())
 }
 
 #[inline(always)]
-fn report(current: &Current, pool: u64, chunk: u64, taken: bool, (requested, allocated): (u64, u64)) {
+fn report(
+    ctx: &ProbeContext,
+    current: &Current,
+    (pool, chunk): (u64, u64),
+    taken: bool,
+    (requested, allocated): (u64, u64),
+) {
+    // Before the time is taken: whoever reads the event knows its stack.
+    let stack = if taken { unwind::at_entry(current, ctx) } else { 0 };
     let at = now();
     let record = Chunk {
         header: header(kind::CHUNK, at, current),
@@ -115,6 +123,7 @@ fn report(current: &Current, pool: u64, chunk: u64, taken: bool, (requested, all
         origin: if taken { origin::read(current, at) } else { Origin::default() },
         taken: u32::from(taken),
         _pad: 0,
+        stack,
     };
     if !send_frequent(kind::CHUNK, record) {
         lost(current, if taken { what::CHUNK_TAKEN } else { what::CHUNK_GIVEN_BACK }, Some(allocated));

@@ -15,7 +15,7 @@ use crate::{
     emit::{count, header, lost, send_frequent},
     gate::{current, now},
     maps::{MALLOCS, MallocInFlight},
-    origin,
+    origin, unwind,
 };
 
 #[uprobe]
@@ -38,7 +38,8 @@ fn try_aligned_malloc(ctx: &ProbeContext) -> Option<()> {
         }
         count(counters::STALE_ENTRY);
     }
-    let entry = MallocInFlight { bytes: ctx.arg(0)?, stack, depth: 0 };
+    let trace = unwind::at_entry_with_return(&current, ctx);
+    let entry = MallocInFlight { bytes: ctx.arg(0)?, stack, depth: 0, trace };
     if MALLOCS.insert(current.id, entry, 0).is_err() {
         count(counters::INFLIGHT_FULL);
         lost(&current, what::HEAP_TAKEN, None);
@@ -65,7 +66,7 @@ fn try_aligned_malloc_ret(ctx: &RetProbeContext) -> Option<()> {
         entry.depth -= 1;
         return Some(());
     }
-    let bytes = entry.bytes;
+    let (bytes, trace) = (entry.bytes, entry.trace);
     let _ = MALLOCS.remove(current.id);
     let address: u64 = ctx.ret();
     if address == 0 {
@@ -77,6 +78,7 @@ fn try_aligned_malloc_ret(ctx: &RetProbeContext) -> Option<()> {
         address,
         bytes,
         origin: origin::read(&current, at),
+        stack: trace,
     };
     if !send_frequent(kind::HEAP_ALLOC, record) {
         lost(&current, what::HEAP_TAKEN, Some(bytes));

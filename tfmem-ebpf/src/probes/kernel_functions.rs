@@ -28,6 +28,7 @@ use crate::{
     emit::{count, lost},
     gate::{Current, current, now},
     maps::SYSCALLS,
+    unwind,
 };
 
 /// `VM_READ`, `VM_WRITE`, `VM_EXEC` have the values of `PROT_*` (include/linux/mm.h).
@@ -203,7 +204,8 @@ calls!(brk_leave => brk, mremap_leave => mremap, madvise_leave => madvise);
 #[inline(always)]
 fn brk(ctx: &RetProbeContext) -> Option<()> {
     let current = current()?;
-    tell(&current, Memory { start: ctx.ret(), ..record(&current, memory::BRK, now()) });
+    let stack = unwind::in_system_call(&current);
+    tell(&current, Memory { start: ctx.ret(), stack, ..record(&current, memory::BRK, now()) });
     Some(())
 }
 
@@ -213,7 +215,9 @@ fn mremap(ctx: &RetProbeContext) -> Option<()> {
     let start: u64 = ctx.ret();
     let [old_start, old_len, len, flags] = call()?.args;
     if start < FIRST_ERROR {
-        tell(&current, Memory { start, len, old_start, old_len, flags, ..record(&current, memory::MREMAP, now()) });
+        let stack = unwind::in_system_call(&current);
+        let place = record(&current, memory::MREMAP, now());
+        tell(&current, Memory { start, len, old_start, old_len, flags, stack, ..place });
     }
     Some(())
 }

@@ -18,6 +18,7 @@ use crate::{
     emit::{Wake, count, header, lost, send, send_frequent},
     gate::{Current, now},
     maps::{FILES_JUDGED, LEASE, kernel},
+    unwind,
 };
 
 const PROT_EXEC: u64 = 4;
@@ -36,6 +37,7 @@ pub fn record(current: &Current, call: u32, at: u64) -> Memory {
         flags: 0,
         fd: -1,
         _pad: 0,
+        stack: 0,
     }
 }
 
@@ -49,7 +51,8 @@ pub fn tell(current: &Current, memory: Memory) {
 /// A mapping was made. `fd`: -1 for none; `file` finds out which one it shows.
 #[inline(always)]
 pub fn mapped(current: &Current, start: u64, [len, prot, flags]: [u64; 3], fd: i32, file: impl FnOnce() -> FileId) {
-    let memory = Memory { prot: prot as u32, start, len, flags, fd, ..record(current, memory::MMAP, now()) };
+    let stack = unwind::in_system_call(current);
+    let memory = Memory { prot: prot as u32, start, len, flags, fd, stack, ..record(current, memory::MMAP, now()) };
     tell(current, memory);
     if fd >= 0 && prot & PROT_EXEC != 0 && current.process.flags & PROCESS_HOLD != 0 {
         hold(current, start, file());

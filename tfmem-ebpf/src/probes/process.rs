@@ -54,9 +54,10 @@ fn try_task_newtask(ctx: &TracePointContext) -> Option<()> {
 #[tracepoint]
 pub fn sched_process_exec(_ctx: TracePointContext) -> u32 {
     if let Some(current) = current() {
-        // The annotation's place belonged to the old image's libraries.
+        // The annotation's place and the code belonged to the old image's libraries.
         let mut process = current.process;
         process.annotations = [Annotation::default(); 2];
+        process.ranges = 0;
         let _ = PROCESSES.insert(current.pid(), process, 0);
         send(kind::EXEC, Life { header: header(kind::EXEC, now(), &current) }, Wake::Now);
         if process.flags & PROCESS_HOLD != 0 {

@@ -13,6 +13,7 @@ use crate::{
     emit::{count, lost},
     gate::{Current, current, now},
     maps::SYSCALLS,
+    unwind,
 };
 
 /// Offsets in the tracepoints' records, the same for all system calls: `args[0]` and the return value.
@@ -98,6 +99,7 @@ fn mremap(current: &Current, args: [u64; 6], ret: u64) {
         old_start: args[0],
         old_len: args[1],
         flags: args[3],
+        stack: unwind::in_system_call(current),
         ..record(current, memory::MREMAP, now())
     };
     tell(current, memory);
@@ -105,7 +107,8 @@ fn mremap(current: &Current, args: [u64; 6], ret: u64) {
 
 #[inline(always)]
 fn brk(current: &Current, _args: [u64; 6], ret: u64) {
-    let memory = Memory { start: ret, ..record(current, memory::BRK, now()) };
+    let stack = unwind::in_system_call(current);
+    let memory = Memory { start: ret, stack, ..record(current, memory::BRK, now()) };
     tell(current, memory);
 }
 

@@ -10,6 +10,7 @@
 //! Layouts: System V ABI, chapters 4 and 5 (<https://refspecs.linuxfoundation.org/elf/gabi4+/contents.html>), by way of
 //! `object`'s definitions. Every number that comes from the file is checked before use.
 
+mod frames;
 mod nameless;
 mod symbols;
 mod tls;
@@ -24,6 +25,7 @@ use object::pod::{Pod, from_bytes, slice_from_all_bytes};
 
 use crate::catalogue::{self, LANDMARKS};
 
+pub use frames::Frames;
 pub use nameless::nameless;
 pub use symbols::{Hit, Symbol, Table};
 pub use tls::{ModuleSlot, TlsVariable};

@@ -31,7 +31,11 @@ use super::{
     plan::{Plan, Point},
     tracefs,
 };
+
+mod unwind;
+
 use crate::target::clock;
+pub use unwind::{Stacks, Unwind};
 
 /// The BPF object, built by `build.rs`. Aligned, as the ELF reader casts it.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tfmem-ebpf"));
@@ -65,6 +69,7 @@ pub struct Options {
     pub layout: KernelLayout,
     /// BPF-side diagnostics through aya-log.
     pub debug: bool,
+    pub stacks: Stacks,
 }
 
 /// What the kernel said when it did not take a program.
@@ -113,6 +118,7 @@ pub struct Programs {
     counters: PerCpuArray<MapData, u64>,
     lost: HashMap<MapData, Key, Lost>,
     lease: Option<Array<MapData, u64>>,
+    unwind: Option<Unwind>,
 }
 
 /// May hold processes while it lives: a thread tells the kernel again and again that somebody is there to let them go.
@@ -151,7 +157,9 @@ impl Programs {
         let buffer = ring_size(options.buffer_bytes);
         let wake_every = u64::from(buffer / WAKES);
         let crowded = u64::from(buffer) - u64::from(buffer) / RESERVED_SHARE;
-        let mut ebpf = EbpfLoader::new()
+        let stacks = options.stacks.number();
+        let mut loader = EbpfLoader::new();
+        loader
             // No type of the kernel's is relocated (`attach::kernel` reads the few offsets that matter), and reading
             // all of its BTF costs half a second and 60 MiB.
             .btf(None)
@@ -159,16 +167,17 @@ impl Programs {
             .override_global("DEBUG", &debug, true)
             .override_global("CROWDED", &crowded, true)
             .override_global("WAKE_EVERY", &wake_every, true)
-            .map_max_entries("EVENTS", buffer)
-            .load(OBJECT)
-            .context("load the BPF object")?;
+            .map_max_entries("EVENTS", buffer);
+        options.stacks.prepare(&mut loader, &stacks);
+        let mut ebpf = loader.load(OBJECT).context("load the BPF object")?;
         let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?)?;
         let processes = HashMap::try_from(take(&mut ebpf, "PROCESSES")?)?;
         let judged = HashMap::try_from(take(&mut ebpf, "FILES_JUDGED")?)?;
         let counters = PerCpuArray::try_from(take(&mut ebpf, "COUNTERS")?)?;
         let lost = HashMap::try_from(take(&mut ebpf, "LOST")?)?;
         let lease = Some(Array::try_from(take(&mut ebpf, "LEASE")?)?);
-        Ok((Self { ebpf, processes, judged, counters, lost, lease }, ring))
+        let unwind = if options.stacks == Stacks::Off { None } else { Some(Unwind::open(&mut ebpf)?) };
+        Ok((Self { ebpf, processes, judged, counters, lost, lease, unwind }, ring))
     }
 
     /// Lets the programs hold processes from now on, for as long as the lease lives.
@@ -362,6 +371,11 @@ impl Programs {
     pub fn lost(&self) -> Vec<(Key, Lost)> {
         // An entry that is removed while the table is read ends the reading early: the rest is read next time.
         self.lost.iter().flatten().collect()
+    }
+
+    /// What the unwinder in the kernel knows; `None` when stacks are off.
+    pub const fn unwind(&mut self) -> Option<&mut Unwind> {
+        self.unwind.as_mut()
     }
 
     /// The kernel's loss counters, summed over CPUs.

@@ -129,6 +129,10 @@ pub struct Common {
     /// How the memory map is followed
     #[arg(long, value_enum, default_value_t = Mm::Auto, value_name = "HOW")]
     pub mm: Mm,
+    /// Take the stack of each allocation: by the libraries' own unwind tables (dwarf), by frame pointers alone (fp,
+    /// which most of Python's and the C library's code has not), or not at all
+    #[arg(long, value_enum, default_value_t = Stacks::Off, value_name = "HOW")]
+    pub stacks: Stacks,
     /// Let the BPF programs log what they see (to stderr)
     #[arg(long)]
     pub debug_bpf: bool,
@@ -205,6 +209,13 @@ impl Mm {
 pub enum Format {
     Text,
     Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Stacks {
+    Dwarf,
+    Fp,
+    Off,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -9,10 +9,11 @@ use std::{
 use anyhow::Context as _;
 
 use super::{
-    args::{Common, Format, Show},
+    args::{Common, Format, Show, Stacks},
     exit::Failure,
 };
 use crate::{
+    attach::link,
     live::{self, Capabilities, Live, sink::Sink},
     recording::file,
     report::{self, json, model::Report, text},
@@ -47,6 +48,11 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
         memory: options.mm.backends(),
         cache: None,
         symbols: options.boundary.clone(),
+        stacks: match options.stacks {
+            Stacks::Dwarf => link::Stacks::Dwarf,
+            Stacks::Fp => link::Stacks::FramePointers,
+            Stacks::Off => link::Stacks::Off,
+        },
     };
     let (mut live, capabilities) = Live::new(live, sink, guard)?;
     if let Some(file) = recording {

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     fn event(pid: u32, body: Body) -> Event {
-        Event { at: 1, pid, tid: pid, body }
+        Event { at: 1, pid, tid: pid, stack: None, body }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     attach::{
-        link::{Link, Options, PROCESS_TRACEPOINTS, Programs, Ring, program_names},
+        link::{Link, Options, PROCESS_TRACEPOINTS, Programs, Ring, Stacks, program_names},
         memory::{self, Backend},
     },
     event::Event,
@@ -84,7 +84,7 @@ pub fn run(held: Held, layout: KernelLayout) -> Vec<Check> {
     if !held.has(BPF) || !held.has(PERFMON) {
         return [maps()].into_iter().chain(rest).map(|check| untried(check, held)).collect();
     }
-    match Programs::open(Options { buffer_bytes: BUFFER_BYTES, layout, debug: false }) {
+    match Programs::open(Options { buffer_bytes: BUFFER_BYTES, layout, debug: false, stacks: Stacks::Dwarf }) {
         Ok((programs, ring)) => {
             let mut trial =
                 Trial { programs, ring, pid: std::process::id(), checks: vec![maps().found("32 MiB buffer")] };

@@ -12,6 +12,7 @@ mod missed;
 pub mod process;
 mod reconcile;
 pub mod sessions;
+pub mod stacks;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use rustc_hash::FxHashMap;
 pub use map::{MappedRange, MemoryMap};
 pub use process::Process;
 pub use sessions::Sessions;
+pub use stacks::Stacks;
 
 use crate::event::{Body, Event, Missed};
 use types::Change;
@@ -48,6 +50,7 @@ pub struct Ledger {
     current: FxHashMap<u32, usize>,
     op_names: FxHashMap<u64, Arc<str>>,
     user_symbols: FxHashMap<u16, UserSymbol>,
+    stacks: Stacks,
     lost: BTreeMap<Arc<str>, u64>,
     events: u64,
     late: u64,
@@ -82,6 +85,12 @@ impl Ledger {
         self.user_symbols.get(&number)
     }
 
+    /// Every stack that was heard of.
+    #[must_use]
+    pub const fn stacks(&self) -> &Stacks {
+        &self.stacks
+    }
+
     /// What was lost on the way here, by kind.
     #[must_use]
     pub const fn lost(&self) -> &BTreeMap<Arc<str>, u64> {
@@ -108,10 +117,15 @@ impl Ledger {
     /// Takes one event in. What it changed is added to `changes`, about the process `event.pid`.
     pub fn apply(&mut self, event: &Event, changes: &mut Vec<Change>) {
         self.events += 1;
+        if let Body::ChunkAlloc { bytes, .. } | Body::HeapAlloc { bytes, .. } = event.body {
+            self.stacks.count(bytes, event.stack);
+        }
         match &event.body {
             Body::OpName { op, name } => {
                 self.op_names.insert(*op, name.clone());
             }
+            Body::Stack(stack) => self.stacks.add(stack),
+            Body::CodeFile(file) => self.stacks.add_file(file),
             Body::UserSymbol { number, name, entry_only } => {
                 self.user_symbols.insert(*number, UserSymbol { name: name.clone(), entry_only: *entry_only });
             }

@@ -7,11 +7,11 @@ use std::hash::{Hash, Hasher};
 
 use rustc_hash::FxHashMap;
 
-use crate::event::{Addr, Origin};
+use crate::event::{Addr, Origin, StackId};
 use crate::ledger::types::{Allocation, BlockLayer};
 
-/// Op, region and data type of an [`Origin`]: what a program repeats step after step.
-pub(super) type Site = (u64, [u8; 8], i32);
+/// Op, region and data type of an [`Origin`], and the stack: what a program repeats step after step.
+pub(super) type Site = (u64, [u8; 8], i32, Option<StackId>);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
@@ -165,13 +165,13 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub fn site(&mut self, origin: &Origin) -> u32 {
-        let site = (origin.op, origin.region, origin.dtype);
-        if site == (0, [0; 8], 0) { 0 } else { self.sites.id(site) }
+    pub fn site(&mut self, origin: &Origin, stack: Option<StackId>) -> u32 {
+        let site = (origin.op, origin.region, origin.dtype, stack);
+        if site == Site::default() { 0 } else { self.sites.id(site) }
     }
 
     pub fn view(&self, layer: BlockLayer, row: &Row) -> Allocation {
-        let (op, region, dtype) = self.sites.get(row.site).unwrap_or_default();
+        let (op, region, dtype, stack) = self.sites.get(row.site).unwrap_or_default();
         Allocation {
             layer,
             addr: row.addr,
@@ -182,6 +182,7 @@ impl Names {
             owner: (row.owner != 0).then_some(u64::from(row.owner)),
             origin: Origin { op, step: row.step, region, dtype },
             pool: self.pools.get(row.pool),
+            stack,
         }
     }
 }

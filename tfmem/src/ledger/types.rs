@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::event::{Addr, ExitStatus, LibraryInfo, Origin, ProcessInfo, Snapshot};
+use crate::event::{Addr, ExitStatus, LibraryInfo, Origin, ProcessInfo, Snapshot, StackId};
 use crate::ledger::distributed::ServerId;
 
 /// Number of a session within its process, from 1, in order of opening.
@@ -26,6 +26,8 @@ pub struct Allocation {
     pub origin: Origin,
     /// A chunk's pool; for a heap block that is a region of a pool, that pool.
     pub pool: Option<Addr>,
+    /// Where in the program it was taken.
+    pub stack: Option<StackId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -86,8 +86,8 @@ mod tests {
     fn call(closes: &mut Closes, call: Call, handle: Addr, times: (u64, u64)) {
         let mut args = [0; 6];
         args[0] = handle;
-        closes.feed(&Event { at: times.0, pid: 1, tid: 1, body: Body::Enter { call, args, text: None } });
-        closes.feed(&Event { at: times.1, pid: 1, tid: 1, body: Body::Leave { call, ret: 0 } });
+        closes.feed(&Event { at: times.0, pid: 1, tid: 1, stack: None, body: Body::Enter { call, args, text: None } });
+        closes.feed(&Event { at: times.1, pid: 1, tid: 1, stack: None, body: Body::Leave { call, ret: 0 } });
     }
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
             Body::Leave { call: Call::DirectSessionClose, ret: 0 },
             Body::Leave { call: Call::CloseSession, ret: 0 },
         ] {
-            closes.feed(&Event { at: 1, pid: 1, tid: 1, body });
+            closes.feed(&Event { at: 1, pid: 1, tid: 1, stack: None, body });
         }
         assert!(!closes.over_at(2));
         call(&mut closes, Call::DirectSessionClose, 80, (3, 4));

@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{
-    Live,
+    Live, libraries,
     marks::{FOLDER, Marks, Request},
 };
 use crate::{
@@ -106,7 +106,7 @@ impl Live {
                 if let Some(mut snapshot) = snapshot {
                     snapshot.at_exit = true;
                     let body = Body::Snapshot(Arc::new(snapshot));
-                    self.order.push(Event { at, pid, tid: pid, body });
+                    self.order.push(Event { at, pid, tid: pid, stack: None, body });
                 }
                 None
             }
@@ -217,7 +217,10 @@ impl Live {
     }
 
     fn hold(&mut self, hold: Hold) {
-        for event in self.libraries.held(&mut self.programs, hold) {
+        let lines = libraries::code_of(hold.pid);
+        let events = self.libraries.held(&mut self.programs, hold, &lines, self.stacks.are_off());
+        let files = self.stacks.map(&mut self.programs, hold.pid, &lines, true);
+        for event in events.into_iter().chain(files) {
             self.order.push(event);
         }
         if let Some(warden) = &self.warden {
@@ -227,7 +230,10 @@ impl Live {
 
     /// Puts probes into what a process maps where that was not done yet, and says which libraries it has.
     pub(super) fn judge(&mut self, pid: u32, start: Option<Addr>) {
-        for event in self.libraries.judge(&mut self.programs, pid, start) {
+        let lines = libraries::code_of(pid);
+        let events = self.libraries.judge(&mut self.programs, pid, start, &lines);
+        let files = self.stacks.map(&mut self.programs, pid, &lines, false);
+        for event in events.into_iter().chain(files) {
             self.order.push(event);
         }
     }
@@ -246,16 +252,19 @@ impl Live {
             Body::Fork { child, .. } => {
                 // The warden follows what a followed process makes.
                 self.follow(*child, self.warden.is_some(), false);
+                self.stacks.forked(event.pid, *child);
                 if self.libraries.announced(event.pid) {
                     // The child has the parent's libraries, probes and all, and maps nothing anew.
                     // Its next program may be in place already: what is found counts for the moment of the fork.
-                    for found in self.libraries.judge(&mut self.programs, *child, None) {
+                    let lines = libraries::code_of(*child);
+                    for found in self.libraries.judge(&mut self.programs, *child, None, &lines) {
                         self.order.push(Event { at: event.at, ..found });
                     }
                 }
             }
             Body::Exec => {
                 self.libraries.forget(event.pid);
+                self.stacks.forget(&mut self.programs, event.pid);
                 self.describe(event.pid, false);
                 self.schedule.at(event.pid, event.at);
                 if self.warden.is_none() {
@@ -304,6 +313,7 @@ impl Live {
             self.say_missed();
         }
         self.poll(now);
+        self.stacks.take_made(&mut self.programs);
         for pid in self.schedule.take_due(now) {
             self.look(pid, true);
         }
@@ -349,7 +359,13 @@ impl Live {
         match seen {
             // No resident page at all: a zombie, or a process whose memory is being taken down.
             Ok(seen) if seen.rss() == 0 => {}
-            Ok(seen) => self.order.push(Event { at, pid, tid: pid, body: Body::Snapshot(Arc::<Snapshot>::new(seen)) }),
+            Ok(seen) => self.order.push(Event {
+                at,
+                pid,
+                tid: pid,
+                stack: None,
+                body: Body::Snapshot(Arc::<Snapshot>::new(seen)),
+            }),
             // It ended meanwhile; its end will be told.
             Err(error) => log::debug!("process {pid}: {error}"),
         }
@@ -368,7 +384,11 @@ impl Live {
 
     fn say_losses(&mut self) {
         self.say_missed();
-        let own = [("events_late", self.order.late()), ("records_undecodable", self.undecodable)];
+        let own = [
+            ("events_late", self.order.late()),
+            ("records_undecodable", self.undecodable),
+            ("unwind_tables_refused", self.stacks.refused()),
+        ];
         let events = self.losses.events(clock::boot_ns(), &self.programs.counters(), &own);
         for event in events {
             self.order.push(event);

@@ -54,13 +54,15 @@ impl Libraries {
     }
 
     /// Judges what a held process mapped.
-    pub fn held(&mut self, programs: &mut Programs, hold: Hold) -> Vec<Event> {
+    /// `once`: a file without probes shall not stop anybody again.
+    pub fn held(&mut self, programs: &mut Programs, hold: Hold, lines: &[Line], once: bool) -> Vec<Event> {
         let start = (hold.start != 0).then_some(hold.start);
-        let lines = code_of(hold.pid, start);
+        let lines = at(lines, start);
         let events = self.judge_lines(programs, hold.pid, &lines);
         // A file without probes must not stop anybody again. One with probes must: each process that maps it needs
         // the place of its annotation before the library runs.
-        if start.is_some()
+        if once
+            && start.is_some()
             && let Some(line) = lines.first()
             && matches!(self.files.get(&key(line)), Some(Judgement::Nothing))
         {
@@ -70,11 +72,11 @@ impl Libraries {
     }
 
     /// Judges the executable mappings of a process: the one at `start`, or all.
-    pub fn judge(&mut self, programs: &mut Programs, pid: u32, start: Option<Addr>) -> Vec<Event> {
-        self.judge_lines(programs, pid, &code_of(pid, start))
+    pub fn judge(&mut self, programs: &mut Programs, pid: u32, start: Option<Addr>, lines: &[Line]) -> Vec<Event> {
+        self.judge_lines(programs, pid, &at(lines, start))
     }
 
-    fn judge_lines(&mut self, programs: &mut Programs, pid: u32, lines: &[Line]) -> Vec<Event> {
+    fn judge_lines(&mut self, programs: &mut Programs, pid: u32, lines: &[&Line]) -> Vec<Event> {
         let mut events: Vec<Event> = lines.iter().filter_map(|line| self.judge_line(programs, pid, line)).collect();
         events.extend(self.symbols.take_told());
         events
@@ -82,7 +84,7 @@ impl Libraries {
 
     /// Puts the probes in that a process needs, and tells nobody yet.
     pub fn prepare(&mut self, programs: &mut Programs, pid: u32) {
-        for line in code_of(pid, None) {
+        for line in code_of(pid) {
             self.examine(programs, pid, &line);
         }
     }
@@ -110,7 +112,7 @@ impl Libraries {
         if let Some(Judgement::Probed(probed)) = self.files.get(&key) {
             set_annotation(programs, pid, line, &probed.plan);
         }
-        Some(Event { at: clock::boot_ns(), pid, tid: pid, body: Body::Library(info.clone()) })
+        Some(Event { at: clock::boot_ns(), pid, tid: pid, stack: None, body: Body::Library(info.clone()) })
     }
 
     /// Has the process a library with probes?
@@ -129,11 +131,16 @@ impl Libraries {
     }
 }
 
-/// The mappings of a process that show code of a file: the one at `start`, or all. A process that is gone maps nothing.
-fn code_of(pid: u32, start: Option<Addr>) -> Vec<Line> {
+/// The mappings of a process that show code of a file. A process that is gone maps nothing.
+pub fn code_of(pid: u32) -> Vec<Line> {
     let mut lines = maps::read(pid).unwrap_or_default();
-    lines.retain(|line| line.executable && line.inode != 0 && start.is_none_or(|start| contains(line, start)));
+    lines.retain(|line| line.executable && line.inode != 0);
     lines
+}
+
+/// The one at `start`, or all.
+fn at(lines: &[Line], start: Option<Addr>) -> Vec<&Line> {
+    lines.iter().filter(|line| start.is_none_or(|start| contains(line, start))).collect()
 }
 
 const fn contains(line: &Line, address: Addr) -> bool {

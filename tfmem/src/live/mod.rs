@@ -10,6 +10,7 @@ mod libraries;
 pub mod marks;
 mod schedule;
 pub mod sink;
+mod stacks;
 pub mod symbols;
 
 use std::{
@@ -23,11 +24,11 @@ use std::{
 use anyhow::{Context as _, Result};
 use tfmem_common::config::{PROCESS_HOLD, Process};
 
-use self::{closes::Closes, libraries::Libraries, schedule::Schedule, sink::Sink};
+use self::{closes::Closes, libraries::Libraries, schedule::Schedule, sink::Sink, stacks::Stacks};
 use crate::{
     attach::{
         kernel,
-        link::{Lease, Programs, Ring},
+        link::{self, Lease, Programs, Ring},
         memory::{self, Backend},
     },
     doctor,
@@ -50,6 +51,7 @@ pub struct Options {
     pub cache: Option<PathBuf>,
     /// Functions that the user named as boundaries.
     pub symbols: Vec<symbols::Symbol>,
+    pub stacks: link::Stacks,
 }
 
 /// Everything a running trace owns.
@@ -65,6 +67,7 @@ pub struct Live {
     /// Where no event tells of mappings: when the next look at all processes is due.
     poll: Option<u64>,
     libraries: Libraries,
+    stacks: Stacks,
     schedule: Schedule,
     sink: Sink,
     warden: Option<Warden>,
@@ -117,10 +120,11 @@ impl Live {
     pub fn new(options: Options, sink: Sink, guard: Option<Guard>) -> Result<(Self, Capabilities)> {
         let (layout, reasons) = kernel::layout();
         let mut capabilities = doctor::capabilities(&reasons);
-        let (mut programs, ring) = Programs::load(crate::attach::link::Options {
+        let (mut programs, ring) = Programs::load(link::Options {
             buffer_bytes: options.buffer_bytes,
             layout,
             debug: options.debug_bpf,
+            stacks: options.stacks,
         })?;
         let chosen = memory::follow(&mut programs, &options.memory)?;
         log::info!("the memory map is followed by {chosen}");
@@ -130,6 +134,7 @@ impl Live {
         }
         let live = Self {
             libraries: Libraries::new(options.cache.as_deref(), options.symbols.clone()),
+            stacks: Stacks::new(options.stacks, options.cache.as_deref()),
             options,
             programs,
             ring,
@@ -246,11 +251,12 @@ impl Live {
         self.programs.untrack(pid);
         self.misses.forget(pid);
         self.libraries.forget(pid);
+        self.stacks.forget(&mut self.programs, pid);
         self.schedule.forget(pid);
         if let Some(guard) = &self.guard {
             guard.remove(pid);
         }
-        self.order.push(Event { at, pid, tid: pid, body: Body::Ended { status } });
+        self.order.push(Event { at, pid, tid: pid, stack: None, body: Body::Ended { status } });
     }
 
     /// Ends the trace: waits for the ledger and makes the report. The probes go out when the second value is dropped:
@@ -272,6 +278,6 @@ impl Live {
     }
 
     fn emit(&mut self, pid: u32, body: Body) {
-        self.order.push(Event { at: clock::boot_ns(), pid, tid: pid, body });
+        self.order.push(Event { at: clock::boot_ns(), pid, tid: pid, stack: None, body });
     }
 }

@@ -81,7 +81,7 @@ impl Symbols {
             wanted.attached |= refused.is_empty();
             log::info!("boundary {name}: in {}", line.name);
             let body = Body::UserSymbol { number, name: name.into(), entry_only: found.entry_only };
-            self.told.push(Event { at: clock::boot_ns(), pid: 0, tid: 0, body });
+            self.told.push(Event { at: clock::boot_ns(), pid: 0, tid: 0, stack: None, body });
         }
     }
 

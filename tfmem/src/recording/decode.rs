@@ -13,7 +13,7 @@ use super::{
     encode::{HAS_TEXT, RESULT},
     format::{Column, MAX_EVENT_BYTES, MAX_EVENTS, MAX_PART, RECENT_STEPS, kind},
 };
-use crate::event::{Addr, Body, Call, Event, Mapping, MappingKind, Origin, Snapshot};
+use crate::event::{Addr, Body, Call, Event, Mapping, MappingKind, Origin, Snapshot, StackId};
 
 /// A frame being read.
 #[derive(Debug)]
@@ -23,6 +23,7 @@ pub struct Decoder {
     columns: [Cursor; Column::COUNT],
     last: Last,
     threads: Vec<(u32, u32)>,
+    stacks: Vec<StackId>,
     addresses: Vec<Addr>,
     sites: Vec<Site>,
     /// Origins without their step.
@@ -67,6 +68,7 @@ impl Decoder {
             columns,
             last: Last::default(),
             threads: Vec::new(),
+            stacks: Vec::new(),
             addresses: Vec::new(),
             sites: Vec::new(),
             labels: Vec::new(),
@@ -94,7 +96,19 @@ impl Decoder {
         let at = self.read(Column::Time, |column, raw| column.distance(raw, before))?;
         self.last.time = at;
         let (pid, tid) = self.thread()?;
-        Ok(self.body(kind)?.map(|body| Event { at, pid, tid, body }))
+        let stack = if kind & kind::WITH_STACK == 0 { None } else { Some(self.stack()?) };
+        Ok(self.body(kind & !kind::WITH_STACK)?.map(|body| Event { at, pid, tid, stack, body }))
+    }
+
+    fn stack(&mut self) -> Result<StackId, Malformed> {
+        let number = self.number(Column::Thread)?;
+        if number < self.stacks.len() as u64 {
+            return self.stacks.get(number as usize).copied().ok_or(Malformed);
+        }
+        let stack = self.number(Column::Thread)?;
+        let stack = StackId::new(stack).filter(|_| number == self.stacks.len() as u64).ok_or(Malformed)?;
+        self.stacks.push(stack);
+        Ok(stack)
     }
 
     fn body(&mut self, kind: u8) -> Result<Option<Body>, Malformed> {

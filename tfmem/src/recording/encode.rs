@@ -9,7 +9,7 @@ use super::{
     dictionary::{Dictionary, Last, Steps, memory},
     format::{Column, MAX_EVENT_BYTES, MAX_PART, RECENT_STEPS, kind},
 };
-use crate::event::{Body, Call, Event, MappingKind, Origin, Snapshot};
+use crate::event::{Body, Call, Event, MappingKind, Origin, Snapshot, StackId};
 
 /// An event that no frame can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,7 @@ pub struct Encoder {
     events: usize,
     last: Last,
     threads: Dictionary<(u32, u32)>,
+    stacks: Dictionary<StackId>,
     addresses: Dictionary<u64>,
     sites: Dictionary<Site>,
     labels: Dictionary<Label>,
@@ -101,7 +102,7 @@ impl Encoder {
                 None => self.other(other)?,
             },
         };
-        self.column(Column::Kind).push(kind);
+        self.column(Column::Kind).push(kind | if event.stack.is_some() { kind::WITH_STACK } else { 0 });
         let before = std::mem::replace(&mut self.last.time, event.at);
         put_distance(self.column(Column::Time), before, event.at);
         let (number, new) = self.threads.number(&(event.pid, event.tid));
@@ -109,6 +110,13 @@ impl Encoder {
         if new {
             put(self.column(Column::NewThread), u64::from(event.pid));
             put(self.column(Column::NewThread), u64::from(event.tid));
+        }
+        if let Some(stack) = event.stack {
+            let (number, new) = self.stacks.number(&stack);
+            put(self.column(Column::Thread), number);
+            if new {
+                put(self.column(Column::Thread), stack.get());
+            }
         }
         self.events += 1;
         Ok(())
@@ -126,6 +134,7 @@ impl Encoder {
         self.events = 0;
         self.last = Last::default();
         self.threads.clear();
+        self.stacks.clear();
         self.addresses.clear();
         self.sites.clear();
         self.labels.clear();

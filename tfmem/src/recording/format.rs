@@ -76,6 +76,8 @@ pub mod kind {
     pub const SNAPSHOT: u8 = 13;
     /// JSON, in [`super::Column::Other`]
     pub const OTHER: u8 = 14;
+    /// Bit of a kind: the event has a stack, whose number follows that of the thread.
+    pub const WITH_STACK: u8 = 0x80;
 }
 
 /// Columns of an events frame, in the order in which they are stored.
@@ -85,7 +87,7 @@ pub enum Column {
     Kind,
     /// ns since the event before (signed: late events are kept where they came), first: the time itself
     Time,
-    /// Number of the thread
+    /// Number of the thread; of an event with a stack also the number of the stack, a new one followed by its id
     Thread,
     /// pid, tid
     NewThread,

@@ -65,6 +65,18 @@ pub struct Coverage {
     pub bytes_seen: u64,
     /// Of these, bytes that lie in something the ledger or the memory map names.
     pub bytes_explained: u64,
+    /// Absent: no stacks were taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<StackCoverage>,
+}
+
+/// Bytes of all chunks and blocks that were handed out, those with a stack, and those whose stack reaches the thread's
+/// outermost function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackCoverage {
+    pub bytes: u64,
+    pub with_stack: u64,
+    pub complete: u64,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -385,6 +397,12 @@ pub struct Frame {
     pub module: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
+    /// Of the module.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
+    /// Place of the address in the module's file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::record::{Leftover, Record, Side, Subject};
 use super::watch::{Watch, watched};
-use super::{Analysis, Facts, WallClock, causes, comm, last_rss, released};
+use super::{Analysis, Facts, WallClock, causes, comm, last_rss, released, stacks};
 use crate::event::{ExitStatus, LibraryInfo};
 use crate::ledger::Process;
 use crate::ledger::types::{self, Session};
@@ -40,8 +40,8 @@ pub(super) fn report(analysis: &Analysis, facts: Facts) -> Report {
         },
         started_at: clock.rfc3339(start),
         ended_at: clock.rfc3339(analysis.last),
+        stacks: stacks::named(analysis.ledger.stacks(), &processes),
         processes,
-        stacks: BTreeMap::new(),
         losses: losses(analysis, facts.lost),
         coverage: coverage(analysis),
         events: analysis.ledger.events(),
@@ -89,7 +89,8 @@ fn losses(analysis: &Analysis, lost: BTreeMap<String, u64>) -> BTreeMap<String, 
 
 fn coverage(analysis: &Analysis) -> Coverage {
     let looks = analysis.watches.iter().filter_map(|w| w.look.as_ref());
-    looks.fold(Coverage::default(), |sum, look| {
+    let stacks = stacks::coverage(analysis.ledger.stacks());
+    looks.fold(Coverage { stacks, ..Coverage::default() }, |sum, look| {
         // Where the mappings were not read only files are known to be explained.
         let explained = match look.bands.unexplained {
             Some(unexplained) => look.rss.saturating_sub(unexplained),
@@ -98,6 +99,7 @@ fn coverage(analysis: &Analysis) -> Coverage {
         Coverage {
             bytes_seen: sum.bytes_seen.saturating_add(look.rss),
             bytes_explained: sum.bytes_explained.saturating_add(explained),
+            stacks: sum.stacks,
         }
     })
 }

@@ -14,6 +14,7 @@ mod record;
 mod released;
 pub mod residency;
 mod scene;
+mod stacks;
 mod survivors;
 #[cfg(test)]
 #[allow(clippy::expect_used, clippy::panic, reason = "a script that is wrong is a test that is wrong")]

@@ -10,7 +10,8 @@ use super::causes::{self, Claimed};
 use super::place::{place, region_text};
 use super::record::{Row, bounds};
 use super::scene::Scene;
-use crate::event::Addr;
+use super::stacks;
+use crate::event::{Addr, StackId};
 use crate::ledger::types::{BlockLayer, SessionId};
 use crate::report::model::{Cause, Layer, Survivor, Verdict};
 use crate::report::units::counted;
@@ -27,6 +28,7 @@ pub(super) struct Key {
     pub pool: Option<Addr>,
     pub op: Option<Arc<str>>,
     pub region: [u8; 8],
+    pub stack: Option<StackId>,
 }
 
 #[derive(Clone, Debug)]
@@ -85,6 +87,7 @@ fn group(scene: &Scene) -> Vec<Group> {
             pool: a.pool,
             op,
             region: a.origin.region,
+            stack: a.stack,
         };
         let group = groups.entry(key).or_insert_with_key(|key| Group {
             key: key.clone(),
@@ -108,10 +111,10 @@ fn group(scene: &Scene) -> Vec<Group> {
     groups
 }
 
-type Rank<'a> = (BlockLayer, Cause, Option<SessionId>, Option<Addr>, Option<&'a str>, [u8; 8]);
+type Rank<'a> = (BlockLayer, Cause, Option<SessionId>, Option<Addr>, Option<&'a str>, [u8; 8], Option<StackId>);
 
 fn rank(key: &Key) -> Rank<'_> {
-    (key.layer, key.cause, key.owner, key.pool, key.op.as_deref(), key.region)
+    (key.layer, key.cause, key.owner, key.pool, key.op.as_deref(), key.region, key.stack)
 }
 
 /// A row for each group that is large enough, and one for all others of a cause and layer, so that the sums of both
@@ -148,7 +151,7 @@ fn folded(scene: &Scene, groups: Vec<&mut Group>) -> Option<Row> {
         sum.oldest = sum.oldest.min(g.oldest);
         ranges.append(&mut g.ranges);
     }
-    sum.key = Key { owner: None, pool: None, op: None, region: [0; 8], ..sum.key };
+    sum.key = Key { owner: None, pool: None, op: None, region: [0; 8], stack: None, ..sum.key };
     let mut row = row(scene, &sum, ranges);
     row.survivor.folded_groups = Some(n);
     Some(row)
@@ -173,7 +176,7 @@ fn row(scene: &Scene, group: &Group, ranges: Vec<(Addr, u64)>) -> Row {
         pool: group.key.pool.map(|pool| scene.pool_name(pool)),
         device: None,
         place: place(group.key.op.as_deref(), region_text(group.key.region)),
-        stack: None,
+        stack: group.key.stack.map(stacks::name),
     };
     Row { survivor, ranges }
 }

@@ -57,12 +57,12 @@ impl Script {
             "end" => Some(Body::TraceEnd),
             _ => None,
         } {
-            self.out.push(Event { at, pid: 0, tid: 0, body });
+            self.out.push(Event { at, pid: 0, tid: 0, stack: None, body });
             return;
         }
         let (pid, tid) = words[1].split_once('/').unwrap_or((words[1], words[1]));
         let (pid, tid) = (pid.parse().expect("pid"), tid.parse().expect("tid"));
-        let put = |script: &mut Self, body| script.out.push(Event { at, pid, tid, body });
+        let put = |script: &mut Self, body| script.out.push(Event { at, pid, tid, stack: None, body });
         let args = &words[3..];
         match words[2] {
             "process" => put(self, process(at, args)),
@@ -159,7 +159,13 @@ impl Script {
         let (name, region) = word.split_once(':').unwrap_or((word, "output"));
         let next = 0x100 + self.ops.len() as u64;
         let op = *self.ops.entry(name.to_owned()).or_insert_with(|| {
-            self.out.push(Event { at, pid: 0, tid: 0, body: Body::OpName { op: next, name: name.into() } });
+            self.out.push(Event {
+                at,
+                pid: 0,
+                tid: 0,
+                stack: None,
+                body: Body::OpName { op: next, name: name.into() },
+            });
             next
         });
         let mut bytes = [0; 8];

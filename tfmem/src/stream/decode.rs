@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::{
     catalogue,
-    event::{Addr, Body, Call, Event, Origin},
+    event::{Addr, Body, Call, Event, Origin, Stack, StackId},
 };
 
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -53,17 +53,36 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
     if header.version != wire::VERSION {
         return Err(DecodeError::Version(header.version));
     }
+    let mut stack = 0;
     let body = match header.kind {
-        kind::CHUNK => chunk(view(kind::CHUNK, bytes)?),
-        kind::HEAP_ALLOC => heap_alloc(view(kind::HEAP_ALLOC, bytes)?),
+        kind::CHUNK => {
+            let record: &wire::Chunk = view(kind::CHUNK, bytes)?;
+            stack = record.stack;
+            chunk(record)
+        }
+        kind::HEAP_ALLOC => {
+            let record: &wire::HeapAlloc = view(kind::HEAP_ALLOC, bytes)?;
+            stack = record.stack;
+            heap_alloc(record)
+        }
         kind::HEAP_FREE => Body::HeapFree { addr: view::<wire::HeapFree>(kind::HEAP_FREE, bytes)?.address },
-        kind::ENTER => entered(view(kind::ENTER, bytes)?)?,
+        kind::ENTER => {
+            let record: &wire::Enter = view(kind::ENTER, bytes)?;
+            stack = record.stack;
+            entered(record)?
+        }
         kind::ENTER_TEXT => {
             let record: &wire::EnterText = view(kind::ENTER_TEXT, bytes)?;
+            stack = record.enter.stack;
             enter(&record.enter, text(&record.text, record.text_len))?
         }
         kind::LEAVE => left(view(kind::LEAVE, bytes)?)?,
-        kind::MEMORY => memory_call(view(kind::MEMORY, bytes)?)?,
+        kind::MEMORY => {
+            let record: &wire::Memory = view(kind::MEMORY, bytes)?;
+            stack = record.stack;
+            memory_call(record)?
+        }
+        kind::STACK => Body::Stack(Arc::new(frames(bytes)?)),
         kind::FORK => {
             let record: &wire::Fork = view(kind::FORK, bytes)?;
             Body::Fork { child: record.child, shares_memory: record.shares_memory != 0 }
@@ -77,7 +96,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
         kind::HOLD => return Ok(Record::Hold(hold(view(kind::HOLD, bytes)?))),
         other => return Err(DecodeError::Kind(other)),
     };
-    Ok(Record::Event(Event { at: header.at, pid: header.pid, tid: header.tid, body }))
+    Ok(Record::Event(Event { at: header.at, pid: header.pid, tid: header.tid, stack: StackId::new(stack), body }))
 }
 
 /// The bytes as a record. The ring buffer aligns records to 8 bytes; a slice that is not aligned is refused as short.
@@ -163,6 +182,18 @@ fn hold(record: &wire::Hold) -> Hold {
     }
 }
 
+/// A stack's record is as long as it has frames.
+fn frames(bytes: &[u8]) -> Result<Stack, DecodeError> {
+    let short = || DecodeError::Short { kind: kind::STACK, len: bytes.len() };
+    let (head, rest) = bytes.split_at_checked(wire::STACK_HEAD).ok_or_else(short)?;
+    let word = |at: usize| head.get(at..)?.first_chunk().map(|word| u64::from_ne_bytes(*word));
+    let (id, counts) = word(24).zip(word(32)).ok_or_else(short)?;
+    let (count, end) = (counts as u32, (counts >> 32) as u32);
+    let frames = rest.get(..count as usize * 8).ok_or_else(short)?;
+    let frames = frames.chunks_exact(8).filter_map(|word| Some(u64::from_ne_bytes(*word.first_chunk()?))).collect();
+    Ok(Stack { id: StackId::new(id).ok_or_else(short)?, frames, end })
+}
+
 /// The first `len` bytes as text; `None` when there are none. Bytes that are no UTF-8 are shown as �.
 fn text(bytes: &[u8], len: u32) -> Option<Arc<str>> {
     let bytes = bytes.get(..len as usize)?;
@@ -186,7 +217,7 @@ mod tests {
     #[test]
     fn a_free_decodes_in_place() {
         let decoded = decode(free(kind::HEAP_FREE).as_bytes());
-        let event = Event { at: 7, pid: 1, tid: 2, body: Body::HeapFree { addr: 0x1000 } };
+        let event = Event { at: 7, pid: 1, tid: 2, stack: None, body: Body::HeapFree { addr: 0x1000 } };
         assert_eq!(decoded, Ok(Record::Event(event)));
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use tfmem_common::{counters, wire::kind};
+use tfmem_common::{counters, unwind::end, wire::kind};
 
 use crate::event::{Body, Event};
 
@@ -31,6 +31,17 @@ const NAMES: &[(u32, &str)] = &[
     (counters::NAME_TRUNCATED, "names_truncated"),
     (counters::CHUNK_UNREADABLE, "chunks_unreadable"),
     (counters::LOST_WITHOUT_PROCESS, "losses_without_process"),
+    (kind::STACK as u32, "dropped_stacks"),
+    (counters::UNWIND_BUSY, "stacks_not_taken"),
+    (counters::UNWIND_UNKNOWN_CODE, "stack_frames_in_unknown_code"),
+    (counters::UNWIND_NO_ROW, "stack_frames_without_rule"),
+    (counters::RETURNS_FULL, "return_addresses_not_kept"),
+    (counters::UNWIND_END_BASE + end::TRUNCATED, "stacks_truncated"),
+    (counters::UNWIND_END_BASE + end::UNREADABLE, "stacks_unreadable"),
+    (counters::UNWIND_END_BASE + end::UNSUPPORTED, "stacks_by_unsupported_rule"),
+    (counters::UNWIND_END_BASE + end::UNKNOWN_CODE, "stacks_in_unknown_code"),
+    (counters::UNWIND_END_BASE + end::NO_ROW, "stacks_without_rule"),
+    (counters::UNWIND_END_BASE + end::NO_PROGRESS, "stacks_without_progress"),
 ];
 
 /// Remembers what was already said.
@@ -51,7 +62,13 @@ impl Losses {
             let said = self.said.entry(name).or_insert(0);
             if *said != count {
                 *said = count;
-                events.push(Event { at, pid: 0, tid: 0, body: Body::Lost { what: Arc::from(name), count } });
+                events.push(Event {
+                    at,
+                    pid: 0,
+                    tid: 0,
+                    stack: None,
+                    body: Body::Lost { what: Arc::from(name), count },
+                });
             }
         }
         events

@@ -23,7 +23,7 @@ impl Misses {
             }
             let total =
                 MissedTotal { records: total.records, bytes: total.bytes, unsized_records: total.unsized_records };
-            events.push(Event { at, pid: key.pid, tid: key.pid, body: Body::Missed { what, total } });
+            events.push(Event::of(at, key.pid, key.pid, Body::Missed { what, total }));
         }
         events
     }
@@ -60,7 +60,7 @@ mod tests {
         let said = misses.events(5, &lost(2));
         let total = MissedTotal { records: 2, bytes: 20, unsized_records: 0 };
         let body = Body::Missed { what: Missed::ChunkTaken, total };
-        assert_eq!(said, [Event { at: 5, pid: 7, tid: 7, body }]);
+        assert_eq!(said, [Event::of(5, 7, 7, body)]);
         assert!(misses.events(6, &lost(2)).is_empty());
         assert_eq!(misses.events(7, &lost(3)).len(), 1);
         misses.forget(7);

@@ -75,7 +75,7 @@ mod tests {
     use crate::event::Body;
 
     fn at(at: u64) -> Event {
-        Event { at, pid: 1, tid: 1, body: Body::Exec }
+        Event { at, pid: 1, tid: 1, stack: None, body: Body::Exec }
     }
 
     fn times(events: &[Event]) -> Vec<u64> {

@@ -253,8 +253,18 @@ fn blocks_are_what_plain_lists_say() {
                     let requested = rng.below(bytes);
                     let layer = BlockLayer::Chunk;
                     let born = at;
-                    let block =
-                        Allocation { layer, addr, bytes, requested, born, tid, owner: None, origin, pool: Some(pool) };
+                    let block = Allocation {
+                        layer,
+                        addr,
+                        bytes,
+                        requested,
+                        born,
+                        tid,
+                        owner: None,
+                        origin,
+                        pool: Some(pool),
+                        stack: None,
+                    };
                     model.alloc(block);
                     body = Some(Body::ChunkAlloc { pool, addr, requested, bytes, origin });
                 }
@@ -267,7 +277,18 @@ fn blocks_are_what_plain_lists_say() {
                     let layer = BlockLayer::Heap;
                     let (requested, born) = (bytes, at);
                     let pool = extending;
-                    model.alloc(Allocation { layer, addr, bytes, requested, born, tid, owner: None, origin, pool });
+                    model.alloc(Allocation {
+                        layer,
+                        addr,
+                        bytes,
+                        requested,
+                        born,
+                        tid,
+                        owner: None,
+                        origin,
+                        pool,
+                        stack: None,
+                    });
                     model.threads[t].last_freed = 0;
                     if extending.is_some() {
                         model.threads[t].made.push(addr);

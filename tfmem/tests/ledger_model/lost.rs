@@ -192,7 +192,7 @@ fn no_stream_breaks_the_ledger() {
         for at in 0..events {
             let pid = 1 + u32::try_from(rng.below(4)).unwrap();
             let tid = pid * 10 + u32::try_from(rng.below(3)).unwrap();
-            let event = Event { at, pid, tid, body: anything(&mut rng) };
+            let event = Event { at, pid, tid, stack: None, body: anything(&mut rng) };
             let (mut changes, mut same) = (Vec::new(), Vec::new());
             ledger.apply(&event, &mut changes);
             again.apply(&event, &mut same);

@@ -58,6 +58,6 @@ impl Rng {
 
 fn apply(ledger: &mut Ledger, at: u64, pid: u32, tid: u32, body: Body) -> Vec<Change> {
     let mut changes = Vec::new();
-    ledger.apply(&Event { at, pid, tid, body }, &mut changes);
+    ledger.apply(&Event { at, pid, tid, stack: None, body }, &mut changes);
     changes
 }

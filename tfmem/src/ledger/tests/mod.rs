@@ -33,7 +33,7 @@ impl Trace {
     fn push(&mut self, body: Body) -> Vec<Change> {
         self.at += 1;
         let mut changes = Vec::new();
-        self.ledger.apply(&Event { at: self.at, pid: self.pid, tid: self.tid, body }, &mut changes);
+        self.ledger.apply(&Event { at: self.at, pid: self.pid, tid: self.tid, stack: None, body }, &mut changes);
         changes
     }
 

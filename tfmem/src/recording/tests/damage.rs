@@ -191,5 +191,5 @@ fn what_is_newer_is_skipped_and_counted() {
     let mut decoder = Decoder::new(payload).unwrap();
     assert_eq!(decoder.event(), Ok(None));
     assert_eq!(decoder.event(), Ok(None));
-    assert_eq!(decoder.event(), Ok(Some(Event { at: 3, pid: 1, tid: 1, body: Body::ThreadExit })));
+    assert_eq!(decoder.event(), Ok(Some(Event { at: 3, pid: 1, tid: 1, stack: None, body: Body::ThreadExit })));
 }

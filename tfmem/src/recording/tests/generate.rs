@@ -12,7 +12,7 @@ use crate::event::{
 /// Few threads, and times that mostly go up; every kind of body with any values.
 pub fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = (word(), 0u32..4, prop_oneof![0u32..4, any::<u32>()], body());
-    proptest::collection::vec(event.prop_map(|(at, pid, tid, body)| Event { at, pid, tid, body }), 0..120)
+    proptest::collection::vec(event.prop_map(|(at, pid, tid, body)| Event { at, pid, tid, stack: None, body }), 0..120)
 }
 
 /// Small ones, page multiples, repeated ones and any at all.
@@ -194,7 +194,7 @@ pub fn training(count: usize) -> Vec<Event> {
     while out.len() < count {
         step += 1;
         let (odd, main) = (dice.roll(10) == 0, 4711);
-        let call = |out: &mut Vec<Event>, at, body| out.push(Event { at, pid: main, tid: main, body });
+        let call = |out: &mut Vec<Event>, at, body| out.push(Event { at, pid: main, tid: main, stack: None, body });
         let args = [0x5581_2345_0000, 0, 0x7ffd_1234_5678 + dice.roll(4) * 64, 3, 0, 0];
         call(&mut out, at, Body::Enter { call: Call::SessionRun, args, text: None });
         for op in 0..OPS {
@@ -212,13 +212,19 @@ pub fn training(count: usize) -> Vec<Event> {
                 0 => Body::HeapAlloc { addr, bytes: requested, origin },
                 _ => Body::ChunkAlloc { pool: 0x5581_0000_1000, addr, requested, bytes, origin },
             };
-            out.push(Event { at, pid: main, tid, body });
+            out.push(Event { at, pid: main, tid, stack: None, body });
             alive.push((op, addr));
             while alive.len() as u64 > 40 + dice.roll(20) {
                 at += 200 + dice.roll(3_000);
                 let (op, addr) = alive.swap_remove(dice.roll(20) as usize);
                 free[op as usize].push(addr);
-                out.push(Event { at, pid: main, tid, body: Body::ChunkFree { pool: 0x5581_0000_1000, addr } });
+                out.push(Event {
+                    at,
+                    pid: main,
+                    tid,
+                    stack: None,
+                    body: Body::ChunkFree { pool: 0x5581_0000_1000, addr },
+                });
             }
             if dice.roll(2000) == 0 {
                 let (start, len) = (0x7f80_0000_0000 + dice.roll(1000) * 0x20_0000, 4096 * (1 + dice.roll(512)));
@@ -226,9 +232,10 @@ pub fn training(count: usize) -> Vec<Event> {
                     at,
                     pid: main,
                     tid,
+                    stack: None,
                     body: Body::Map { start, len, prot: 3, flags: 0x22, file: false },
                 });
-                out.push(Event { at: at + 900, pid: main, tid, body: Body::Unmap { start, len } });
+                out.push(Event { at: at + 900, pid: main, tid, stack: None, body: Body::Unmap { start, len } });
                 at += 1000;
             }
         }

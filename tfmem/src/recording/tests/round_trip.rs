@@ -56,7 +56,7 @@ fn a_snapshot_of_a_very_large_process_fits() {
         resident: Some((1..2_000_000).map(|i| (i << 14, 4096 * (1 + i % 3))).collect()),
         ..Snapshot::default()
     }));
-    let events = [Event { at: 1, pid: 2, tid: 3, body }];
+    let events = [Event { at: 1, pid: 2, tid: 3, stack: None, body }];
     let bytes = record(&events, 1);
     assert!(read(&bytes).0 == events);
 }
@@ -65,7 +65,7 @@ fn a_snapshot_of_a_very_large_process_fits() {
 fn what_no_frame_can_hold_is_left_out_and_counted() {
     let mut writer = Writer::begin(Vec::new(), &head()).unwrap();
     let text = "x".repeat(40 << 20);
-    let exit = Event { at: 1, pid: 1, tid: 1, body: Body::ThreadExit };
+    let exit = Event { at: 1, pid: 1, tid: 1, stack: None, body: Body::ThreadExit };
     let snapshot = Snapshot { resident: Some(vec![(1, 1); 9 << 20]), ..Snapshot::default() };
     writer.push(&exit).unwrap();
     for body in [
@@ -73,7 +73,7 @@ fn what_no_frame_can_hold_is_left_out_and_counted() {
         Body::Enter { call: crate::event::Call::NewGraph, args: [1; 6], text: Some(text.as_str().into()) },
         Body::Snapshot(Arc::new(snapshot)),
     ] {
-        writer.push(&Event { at: 2, pid: 1, tid: 1, body }).unwrap();
+        writer.push(&Event { at: 2, pid: 1, tid: 1, stack: None, body }).unwrap();
     }
     writer.push(&exit).unwrap();
     writer.finish(tail()).unwrap();

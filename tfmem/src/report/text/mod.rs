@@ -9,8 +9,8 @@ pub use verdicts::Label;
 
 use page::{Page, Tone};
 
-use super::model::{HandleCount, Process, Report, ReportOptions};
-use super::units::{bytes, count, counted, plain, span_ms};
+use super::model::{HandleCount, Process, Report, ReportOptions, StackCoverage};
+use super::units::{bytes, count, counted, percent, plain, span_ms};
 
 /// Processes shown in full, and processes given one line each.
 const FULL: usize = 6;
@@ -272,9 +272,13 @@ fn losses(report: &Report) -> Vec<String> {
             None => format!("{text}: {}", count(n)),
         });
     }
-    if report.stacks.is_empty() {
-        parts.push("stacks not collected".to_owned());
-    }
+    parts.push(match report.coverage.stacks {
+        None => "stacks not collected".to_owned(),
+        Some(StackCoverage { bytes, complete, .. }) => match percent(complete, bytes) {
+            Some(share) => format!("stacks {share} complete"),
+            None => "no stacks".to_owned(),
+        },
+    });
     if let Some(cost) = &report.cost {
         parts.push(format!("tfmem used {} CPU, {}", span_ms(cost.cpu_ms), bytes(cost.peak_rss_bytes)));
     }

@@ -101,10 +101,10 @@ fn noise(seed: u64) -> (Report, bool) {
         let pid = 10 + dice.below(3) as u32;
         let body = dice.body();
         huge |= matches!(body, Body::ChunkAlloc { bytes: u64::MAX, .. } | Body::HeapAlloc { bytes: u64::MAX, .. });
-        analysis.feed(&Event { at, pid, tid: pid + dice.below(2) as u32, body });
+        analysis.feed(&Event { at, pid, tid: pid + dice.below(2) as u32, stack: None, body });
     }
     if dice.below(2) == 0 {
-        analysis.feed(&Event { at: at + 10, pid: 0, tid: 0, body: Body::TraceEnd });
+        analysis.feed(&Event { at: at + 10, pid: 0, tid: 0, stack: None, body: Body::TraceEnd });
     }
     (analysis.finish(facts()), huge)
 }

@@ -1,0 +1,74 @@
+//! What the unwinder knows, and where it works. With stacks off the loader makes all of these as small as they can be.
+
+use aya_ebpf::{
+    bindings::BPF_F_MMAPABLE,
+    macros::map,
+    maps::{Array, LruHashMap, PerCpuArray},
+};
+use tfmem_common::{
+    unwind::{Range, Ranges, Registers, Table},
+    wire::Stack,
+};
+
+/// Rows of all files' tables. Written by the loader through a shared mapping, before the file's number is used anywhere.
+#[map]
+pub static UNWIND_ROWS: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// The index over them, by blocks of code. Written like the rows.
+#[map]
+pub static UNWIND_BLOCKS: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// Each file's part of the index, by the file's number; number 0 stays empty. Written by the loader.
+#[map]
+pub static UNWIND_FILES: Array<Table> = Array::with_max_entries(1, 0);
+
+/// Places of code of processes. The loader fills one that nobody uses and then puts its number into `PROCESSES`.
+#[map]
+pub static UNWIND_RANGES: Array<Ranges> = Array::with_max_entries(1, 0);
+
+/// Where the stack that is being walked is kept: several for each CPU, as a program may be preempted by another one. Each
+/// is used by one program at a time (`busy`).
+#[map]
+pub static UNWIND_SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(SCRATCHES, 0);
+
+/// Stacks already sent. LRU: an evicted stack is simply sent again.
+#[map]
+pub static STACKS_SENT: LruHashMap<u64, u8> = LruHashMap::with_max_entries(1, 0);
+
+/// Return addresses that a return probe replaces by its own: by process and place on the stack. Entered where a probed
+/// function is, before its return address is replaced. LRU: nobody removes them.
+#[map]
+pub static RETURNS: LruHashMap<ReturnPlace, u64> = LruHashMap::with_max_entries(1, 0);
+
+/// How deep programs may preempt each other on one CPU.
+pub const SCRATCHES: u32 = 4;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ReturnPlace {
+    pub stack: u64,
+    pub pid: u64,
+}
+
+pub const PAGE_WORDS: usize = 512;
+
+#[repr(C)]
+pub struct Scratch {
+    /// How many programs want it; one that finds itself not alone takes another.
+    pub busy: u64,
+    pub registers: Registers,
+    /// Of the frames so far.
+    pub hash: u64,
+    /// Where the last frame's code is; the next one's is often there too.
+    pub range: Range,
+    /// Number of the process's places of code.
+    pub ranges: u32,
+    pub pid: u32,
+    /// Bits, see `super::step`.
+    pub state: u32,
+    pub _pad: u32,
+    /// Address of the page that `page` is a copy of; 0: none.
+    pub page_at: u64,
+    pub page: [u64; PAGE_WORDS],
+    pub stack: Stack,
+}

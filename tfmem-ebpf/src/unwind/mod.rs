@@ -1,0 +1,178 @@
+//! Stacks of the traced program: walked in the kernel by the files' unwind tables, sent once, then known by a number.
+//!
+//! The number is a hash of the frames, and a frame is a place in a file: the same stack has the same number in every
+//! process and wherever its libraries are mapped.
+
+mod code;
+pub mod maps;
+mod step;
+
+use aya_ebpf::{
+    helpers::{
+        bpf_probe_read_kernel, bpf_probe_read_user,
+        generated::{bpf_get_current_task_btf, bpf_task_pt_regs},
+    },
+    programs::ProbeContext,
+};
+use tfmem_common::{
+    counters,
+    unwind::{MOST_FRAMES, Range, Registers, end},
+    wire::{self, STACK_HEAD, kind},
+};
+
+use self::{
+    maps::{RETURNS, ReturnPlace, SCRATCHES, STACKS_SENT, Scratch, UNWIND_SCRATCH},
+    step::{ENTRY, EXACT, GOES_ON, unwind_step},
+};
+use crate::{
+    emit::{count, header},
+    gate::{Current, now},
+    maps::{EVENTS, STACKS_OFF, stacks},
+};
+
+/// Offsets in `struct pt_regs` of x86-64, which is part of the kernel's interface.
+const RBP: u64 = 4 * 8;
+const RIP: u64 = 16 * 8;
+const RSP: u64 = 19 * 8;
+
+/// The stack at a probe. The loader chooses places at which the stack pointer is what it was at the function's entry.
+#[inline(always)]
+pub fn at_entry(current: &Current, ctx: &ProbeContext) -> u64 {
+    if stacks() == STACKS_OFF {
+        return 0;
+    }
+    // SAFETY: the context's registers are valid while the program runs.
+    let registers = unsafe { Registers { pc: (*ctx.regs).rip, sp: (*ctx.regs).rsp, bp: (*ctx.regs).rbp } };
+    take(current, registers, EXACT | ENTRY)
+}
+
+/// The same, of a function whose return is probed too.
+#[inline(always)]
+pub fn at_entry_with_return(current: &Current, ctx: &ProbeContext) -> u64 {
+    if stacks() == STACKS_OFF {
+        return 0;
+    }
+    // SAFETY: as above.
+    let stack = unsafe { (*ctx.regs).rsp };
+    // SAFETY: the helper checks the address.
+    if let Ok(address) = unsafe { bpf_probe_read_user(stack as *const u64) } {
+        let place = ReturnPlace { stack, pid: u64::from(current.pid()) };
+        // An address that is in no file is the kernel's own already (a jump from one probed function to another): the
+        // true one is known from then.
+        if known(current, address) && RETURNS.insert(place, address, 0).is_err() {
+            count(counters::RETURNS_FULL);
+        }
+    }
+    at_entry(current, ctx)
+}
+
+/// The stack of a thread in a system call.
+#[inline(always)]
+pub fn in_system_call(current: &Current) -> u64 {
+    if stacks() == STACKS_OFF {
+        return 0;
+    }
+    // SAFETY: no preconditions; the registers lie where the helper says, and reads of them are checked.
+    let registers = unsafe {
+        let at = bpf_task_pt_regs(bpf_get_current_task_btf()) as u64;
+        let register = |offset: u64| bpf_probe_read_kernel((at + offset) as *const u64).unwrap_or(0);
+        Registers { pc: register(RIP), sp: register(RSP), bp: register(RBP) }
+    };
+    take(current, registers, 0)
+}
+
+#[inline(always)]
+fn known(current: &Current, address: u64) -> bool {
+    code::is_known(current.process.ranges, address)
+}
+
+/// Walks the stack and returns its number; 0: there is none (counted).
+#[inline(always)]
+fn take(current: &Current, registers: Registers, state: u32) -> u64 {
+    let Some((number, scratch)) = claim() else {
+        count(counters::UNWIND_BUSY);
+        return 0;
+    };
+    scratch.registers = registers;
+    scratch.state = state;
+    scratch.hash = 0;
+    scratch.range = Range::default();
+    scratch.ranges = current.process.ranges;
+    scratch.pid = current.pid();
+    scratch.page_at = 0;
+    scratch.stack.count = 0;
+    let id = unwind_walk(number);
+    scratch.stack.header = header(kind::STACK, now(), current);
+    send(scratch, id);
+    release(scratch);
+    id
+}
+
+/// Walks the stack in a scratch; returns its number.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn unwind_walk(number: u32) -> u64 {
+    let mut why = GOES_ON;
+    for _ in 0..=MOST_FRAMES {
+        why = unwind_step(number);
+        if why != GOES_ON {
+            break;
+        }
+    }
+    let Some(scratch) = UNWIND_SCRATCH.get_ptr_mut(number) else { return 0 };
+    // SAFETY: a valid map value, claimed by this program.
+    let scratch = unsafe { &mut *scratch };
+    scratch.stack.end = why;
+    if why != end::COMPLETE {
+        count(counters::UNWIND_END_BASE + (why & 7));
+    }
+    let hash = step::mix(scratch.hash, u64::from(why));
+    // The multiplication leaves the low bits weak: fold the high ones in. Never 0.
+    (hash ^ (hash >> 29)) | 1
+}
+
+/// Sends a stack that was not sent before.
+#[inline(always)]
+fn send(scratch: &mut Scratch, id: u64) {
+    // SAFETY: only presence is asked for.
+    if unsafe { STACKS_SENT.get(id) }.is_some() {
+        return;
+    }
+    scratch.stack.id = id;
+    let len = STACK_HEAD + (scratch.stack.count as usize & 127) * 8;
+    // SAFETY: the record is plain data; the slice covers its head and the frames that it has, at most all of them.
+    let bytes = unsafe { core::slice::from_raw_parts((&raw const scratch.stack).cast::<u8>(), len) };
+    if EVENTS.output::<[u8]>(bytes, u64::from(aya_ebpf::bindings::BPF_RB_NO_WAKEUP)).is_err() {
+        count(counters::DROPPED_BASE + u32::from(kind::STACK));
+        return;
+    }
+    let _ = STACKS_SENT.insert(id, 1, 0);
+}
+
+/// A scratch that no other program uses: one that was preempted on this CPU may hold the first.
+#[inline(always)]
+fn claim() -> Option<(u32, &'static mut Scratch)> {
+    for number in 0..SCRATCHES {
+        let scratch = UNWIND_SCRATCH.get_ptr_mut(number)?;
+        // SAFETY: a valid map value. Whoever adds first and finds itself alone has it; two that find each other both go
+        // on, and never do two have it.
+        unsafe {
+            let busy = &raw mut (*scratch).busy;
+            crate::emit::add(busy, 1);
+            if core::ptr::read_volatile(busy) == 1 {
+                return Some((number, &mut *scratch));
+            }
+            crate::emit::add(busy, u64::MAX);
+        }
+    }
+    None
+}
+
+#[inline(always)]
+fn release(scratch: &mut Scratch) {
+    // SAFETY: a valid map value.
+    unsafe { crate::emit::add(&raw mut scratch.busy, u64::MAX) };
+}
+
+const _: () = assert!(size_of::<wire::Stack>() == STACK_HEAD + MOST_FRAMES * 8);
+const _: () = assert!(MOST_FRAMES == 127);

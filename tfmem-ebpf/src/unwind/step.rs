@@ -1,0 +1,132 @@
+//! One frame: where it is, and up to its caller.
+//!
+//! A global function: the verifier goes through it once and not once for each frame.
+
+use aya_ebpf::helpers::generated::bpf_probe_read_user;
+use tfmem_common::{
+    counters,
+    unwind::{AT_ENTRY, FRAME_POINTER, KIND_NONE, MOST_FRAMES, Registers, Rule, end, frame, step},
+};
+
+use super::{
+    code,
+    maps::{PAGE_WORDS, RETURNS, ReturnPlace, Scratch, UNWIND_SCRATCH},
+};
+use crate::{
+    emit::count,
+    maps::{STACKS_FP, stacks},
+};
+
+/// Bits of [`Scratch::state`]: the pc is exact, not the address behind a call.
+pub const EXACT: u32 = 1;
+/// At the entry of a function, whatever the tables say.
+pub const ENTRY: u32 = 2;
+/// The last step went by the frame pointer, as nothing was known of the code.
+pub const GUESSED: u32 = 4;
+
+/// `unwind_step` returns this when there may be more frames, else one of [`end`].
+pub const GOES_ON: u32 = u32::MAX;
+
+/// Adds one frame to the stack in the scratch of this number, and goes to its caller.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn unwind_step(scratch: u32) -> u32 {
+    let Some(scratch) = UNWIND_SCRATCH.get_ptr_mut(scratch) else { return end::UNREADABLE };
+    // SAFETY: a valid map value, claimed by this program.
+    let scratch = unsafe { &mut *scratch };
+    match one(scratch) {
+        Ok(()) => GOES_ON,
+        Err(end) => end,
+    }
+}
+
+#[inline(always)]
+fn one(scratch: &mut Scratch) -> Result<(), u32> {
+    let state = scratch.state;
+    let back = u64::from(state & EXACT == 0);
+    let mut place = code::place(scratch, scratch.registers.pc.wrapping_sub(back));
+    if place.is_none() && state & EXACT == 0 {
+        // Where a return probe waits, the kernel has put an address of its own.
+        let at = ReturnPlace { stack: scratch.registers.sp.wrapping_sub(8), pid: u64::from(scratch.pid) };
+        // SAFETY: the value is copied at once.
+        if let Some(replaced) = unsafe { RETURNS.get(at) }.copied() {
+            scratch.registers.pc = replaced;
+            place = code::place(scratch, replaced.wrapping_sub(1));
+        }
+    }
+    if place.is_none() && state & GUESSED != 0 {
+        // What a guess led to is no code of a file: nothing speaks for it.
+        return Err(end::UNKNOWN_CODE);
+    }
+    let address = scratch.registers.pc.wrapping_sub(back);
+    let (file, inside) = place.unwrap_or((0, address));
+    let known = frame(file, inside);
+    let number = scratch.stack.count as usize;
+    if number >= MOST_FRAMES {
+        return Err(end::TRUNCATED);
+    }
+    scratch.stack.frames[number] = known;
+    scratch.stack.count = number as u32 + 1;
+    scratch.hash = mix(scratch.hash, known);
+    let rule = if state & ENTRY != 0 {
+        AT_ENTRY
+    } else if stacks() == STACKS_FP {
+        FRAME_POINTER
+    } else if file == 0 {
+        Rule::NONE
+    } else {
+        code::rule(file, inside)
+    };
+    up(scratch, rule, file)
+}
+
+#[inline(always)]
+fn up(scratch: &mut Scratch, rule: Rule, file: u32) -> Result<(), u32> {
+    let guessed = rule.kind() == KIND_NONE;
+    if guessed && file != 0 && scratch.registers.bp == 0 {
+        // Start-up code has no rules, and marks the outermost frame by an empty frame pointer (System V ABI, 3.4.1).
+        return Err(end::COMPLETE);
+    }
+    let rule = if guessed {
+        count(if file == 0 { counters::UNWIND_UNKNOWN_CODE } else { counters::UNWIND_NO_ROW });
+        FRAME_POINTER
+    } else {
+        rule
+    };
+    let unknown = if file == 0 { end::UNKNOWN_CODE } else { end::NO_ROW };
+    let registers = scratch.registers;
+    match step(rule, registers, |address| word(scratch, address)) {
+        Ok((Registers { pc: 0, .. }, _)) => Err(if guessed { unknown } else { end::COMPLETE }),
+        Ok((caller, exact)) => {
+            scratch.registers = caller;
+            scratch.state = (u32::from(exact) * EXACT) | (u32::from(guessed) * GUESSED);
+            Ok(())
+        }
+        Err(why) => Err(if guessed { unknown } else { why }),
+    }
+}
+
+/// A word of the process's stack, which is read a page at a time.
+#[inline(always)]
+fn word(scratch: &mut Scratch, address: u64) -> Option<u64> {
+    if address & 7 != 0 {
+        return None;
+    }
+    let page = address & !4095;
+    if scratch.page_at != page {
+        scratch.page_at = 0;
+        // SAFETY: the helper checks the address; the buffer is a page.
+        let read = unsafe { bpf_probe_read_user(scratch.page.as_mut_ptr().cast(), 4096, page as *const _) };
+        if read != 0 {
+            return None;
+        }
+        scratch.page_at = page;
+    }
+    Some(scratch.page[(address >> 3) as usize & (PAGE_WORDS - 1)])
+}
+
+/// A multiply-and-rotate hash (FxHash's step).
+#[inline(always)]
+pub const fn mix(hash: u64, word: u64) -> u64 {
+    (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95)
+}

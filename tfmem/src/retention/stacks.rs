@@ -1,0 +1,43 @@
+//! The stacks that a report names, and what it says of all of them.
+
+use std::collections::BTreeMap;
+
+use crate::event::StackId;
+use crate::ledger::stacks::{Place, Stacks};
+use crate::report::model::{Frame, FrameKind, Process, StackCoverage};
+
+/// Its key in the report.
+pub(super) fn name(id: StackId) -> String {
+    format!("{id:016x}")
+}
+
+/// The frames of every stack that a row names.
+pub(super) fn named(stacks: &Stacks, processes: &[Process]) -> BTreeMap<String, Vec<Frame>> {
+    let survivors = processes.iter().flat_map(|process| &process.boundaries).flat_map(|boundary| &boundary.survivors);
+    let keys = survivors.filter_map(|survivor| survivor.stack.as_ref());
+    keys.filter_map(|key| {
+        let id = StackId::new(u64::from_str_radix(key, 16).ok()?)?;
+        let frames = stacks.get(id)?.frames.iter().map(|&frame| shown(stacks, frame)).collect();
+        Some((key.clone(), frames))
+    })
+    .collect()
+}
+
+fn shown(stacks: &Stacks, frame: u64) -> Frame {
+    let frame = stacks.place(frame);
+    let (name, module, build_id, address, offset) = match frame {
+        Place::File { file, address } => {
+            let short = file.path.rsplit('/').next().unwrap_or_default();
+            let name = format!("{short}+{address:#x}");
+            (name, Some(file.path.clone()), file.build_id.clone(), address, file.offset(address))
+        }
+        Place::Nowhere { address } => (format!("{address:#x}"), None, None, address, None),
+    };
+    Frame { kind: FrameKind::Native, name, file: None, line: None, module, build_id, address: Some(address), offset }
+}
+
+/// How much of what was allocated has a stack; `None`: none were taken.
+pub(super) fn coverage(stacks: &Stacks) -> Option<StackCoverage> {
+    let bytes = stacks.bytes();
+    (!stacks.is_empty()).then_some(StackCoverage { bytes: bytes.all, with_stack: bytes.with, complete: bytes.complete })
+}
