@@ -9,6 +9,7 @@ mod errors;
 mod fixtures;
 mod followed;
 mod hold;
+mod mapping_storm;
 mod messy;
 mod output;
 mod pool_totals;
