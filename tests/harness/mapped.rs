@@ -1,8 +1,11 @@
 //! Sets of pages: the simplest model of an address space there is.
 
-use std::{collections::BTreeSet, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
-use tfmem::event::{Body, MappingKind};
+use tfmem::event::{Body, Event, MappingKind};
 
 const PAGE: u64 = 4096;
 
@@ -41,7 +44,8 @@ fn pages(start: u64, len: u64) -> impl Iterator<Item = u64> {
 /// One process, page by page, by the rules of the system calls' manual pages alone.
 #[derive(Clone, Default)]
 pub struct Naive {
-    pages: BTreeSet<u64>,
+    /// Since when
+    pages: BTreeMap<u64, u64>,
     end_of_break: Option<u64>,
     /// It was shown what was there when its program began.
     pub begun: bool,
@@ -50,38 +54,44 @@ pub struct Naive {
 impl Naive {
     #[must_use]
     pub fn mapped(&self) -> Mapped {
-        Mapped(self.pages.clone())
+        Mapped(self.pages.keys().copied().collect())
     }
 
-    fn map(&mut self, start: u64, len: u64) {
-        self.pages.extend(pages(start, len));
+    fn map(&mut self, start: u64, len: u64, at: u64) {
+        self.pages.extend(pages(start, len).map(|page| (page, at)));
     }
 
     fn unmap(&mut self, start: u64, len: u64) {
+        self.unmap_older(start, len, u64::MAX);
+    }
+
+    fn unmap_older(&mut self, start: u64, len: u64, than: u64) {
         for page in pages(start, len) {
-            self.pages.remove(&page);
+            if self.pages.get(&page).is_some_and(|&since| since <= than) {
+                self.pages.remove(&page);
+            }
         }
     }
 
-    pub fn apply(&mut self, body: &Body) {
-        match body {
+    pub fn apply(&mut self, event: &Event) {
+        match &event.body {
             Body::Exec => *self = Self::default(),
-            Body::Map { start, len, .. } => self.map(*start, *len),
+            Body::Map { start, len, .. } => self.map(*start, *len, event.at),
             Body::Unmap { start, len } => self.unmap(*start, *len),
-            Body::Remap { old_start, old_len, start, len, keep_old } => {
+            Body::Remap { old_start, old_len, start, len, keep_old, took } => {
                 if !keep_old && *old_len > 0 {
-                    self.unmap(*old_start, *old_len);
+                    self.unmap_older(*old_start, *old_len, event.at - u64::from(*took));
                 }
-                self.map(*start, *len);
+                self.map(*start, *len, event.at);
             }
-            Body::Brk { end } => self.set_break(*end),
+            Body::Brk { end } => self.set_break(*end, event.at),
             Body::Snapshot(snapshot) => {
                 self.begun = true;
                 self.pages.clear();
                 for mapping in &snapshot.mappings {
                     match mapping.kind {
                         MappingKind::Stack | MappingKind::Kernel => {}
-                        _ => self.map(mapping.start, mapping.len),
+                        _ => self.map(mapping.start, mapping.len, 0),
                     }
                 }
             }
@@ -89,11 +99,11 @@ impl Naive {
         }
     }
 
-    fn set_break(&mut self, end: u64) {
+    fn set_break(&mut self, end: u64, at: u64) {
         if let Some(old) = self.end_of_break.replace(end) {
             let (old, new) = (old.next_multiple_of(PAGE), end.next_multiple_of(PAGE));
             if new > old {
-                self.map(old, new - old);
+                self.map(old, new - old, at);
             } else {
                 self.unmap(new, old - new);
             }

@@ -137,7 +137,7 @@ impl Replay {
                 return;
             }
         }
-        model.apply(&event.body);
+        model.apply(event);
         self.ledger.apply(event, &mut self.changes);
         self.changes.clear();
     }

@@ -153,7 +153,8 @@ pub struct Memory {
     pub flags: u64,
     /// File descriptor of a mapping, -1 when anonymous.
     pub fd: i32,
-    pub _pad: u32,
+    /// Of mremap: how long the call took, ns, at most what fits. The old place is free some time before it returns.
+    pub took: u32,
 }
 
 /// A process made by a traced one (threads are not sent).

@@ -2,7 +2,8 @@
 //! succeeded is sent.
 //!
 //! Time of a record: a *mapping* is true when the call returns (nobody else can have got that range since), an
-//! *unmapping* from when the call began (another thread may get the range before this one returns).
+//! *unmapping* from when the call began (another thread may get the range before this one returns). mremap is both: its
+//! record also says how long the call took.
 
 use aya_ebpf::{
     helpers::{
@@ -73,7 +74,7 @@ fn record(current: &Current, call: u32, at: u64) -> Memory {
         old_len: 0,
         flags: 0,
         fd: -1,
-        _pad: 0,
+        took: 0,
     }
 }
 
@@ -122,13 +123,15 @@ fn munmap(current: &Current, args: [u64; 6], _ret: u64) {
 
 #[inline(always)]
 fn mremap(current: &Current, args: [u64; 6], ret: u64) {
+    let at = now();
     let memory = Memory {
         start: ret,
         len: args[2],
         old_start: args[0],
         old_len: args[1],
         flags: args[3],
-        ..record(current, memory::MREMAP, now())
+        took: at.saturating_sub(args[5]).min(u64::from(u32::MAX)) as u32,
+        ..record(current, memory::MREMAP, at)
     };
     send(kind::MEMORY, memory, Wake::Later);
 }
