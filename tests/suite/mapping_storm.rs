@@ -6,18 +6,6 @@ use tfmem_tests::{
     mapping_storm::{self, Storm},
 };
 
-/// On a machine that stands still for a while events can come too late; then the report says so, and the run proves
-/// nothing of the rest.
-fn storm(seed: u64, calls: u64, with_segments: bool) -> Result<Storm> {
-    let mut storm = mapping_storm::run(seed, calls, with_segments)?;
-    for _ in 0..2 {
-        if storm.losses.contains_key("events_late") {
-            storm = mapping_storm::run(seed, calls, with_segments)?;
-        }
-    }
-    Ok(storm)
-}
-
 fn ensure_exact(storm: &Storm) -> Result<()> {
     let wrong = (storm.own.difference(&storm.ledger), storm.own.difference(&storm.naive));
     let sizes = (&storm.own, &storm.ledger, &storm.naive);
@@ -39,7 +27,7 @@ fn the_ledger_ends_with_the_programs_own_map() -> Result<()> {
     }
     let (seeds, calls) = if machine::long() { (1..=2, 350_000) } else { (1..=2, 20_000) };
     for seed in seeds {
-        let storm = storm(seed, calls, false)?;
+        let storm = mapping_storm::run(seed, calls, false)?;
         for (call, count) in storm.done.iter().filter(|(call, _)| *call != "attach_segment") {
             ensure!(*count > 0, "seed {seed}: no {call}");
         }
@@ -56,7 +44,7 @@ fn segments_of_system_v_change_nothing_else() -> Result<()> {
     if !machine::can_trace("segments_of_system_v_change_nothing_else") {
         return Ok(());
     }
-    let storm = storm(9, 4_000, true)?;
+    let storm = mapping_storm::run(9, 4_000, true)?;
     ensure!(storm.segments > 0, "none is attached");
     ensure_exact(&storm)
 }
