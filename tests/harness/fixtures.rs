@@ -1,7 +1,7 @@
 //! Small C programs and stand-ins for TensorFlow's libraries, compiled once for each test run.
 
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
     sync::OnceLock,
 };
@@ -16,6 +16,9 @@ use super::{
 
 pub const FRAMEWORK: &str = "libtensorflow_framework.so.2";
 pub const CC: &str = "libtensorflow_cc.so.2";
+
+/// Where they lie on a machine without a compiler.
+const READY: &str = "TFMEM_FIXTURES";
 
 /// `push %rbp` first, as in the real libraries: no CET landing pad, no instruction moved in front of it.
 const LIBRARY: &[&str] =
@@ -53,7 +56,10 @@ pub struct Fixtures {
 /// Compiles them on first use.
 pub fn get() -> Result<&'static Fixtures> {
     static FIXTURES: OnceLock<Result<Fixtures, String>> = OnceLock::new();
-    let fixtures = FIXTURES.get_or_init(|| compile().map_err(|error| format!("{error:#}")));
+    let fixtures = FIXTURES.get_or_init(|| match env::var_os(READY) {
+        Some(folder) => Ok(Fixtures { folder: folder.into() }),
+        None => compile().map_err(|error| format!("{error:#}")),
+    });
     fixtures.as_ref().map_err(|error| anyhow!("{error}"))
 }
 
@@ -108,6 +114,12 @@ impl Fixtures {
         self.folder.join("overflow")
     }
 
+    /// The program that changes its memory map in every way there is.
+    #[must_use]
+    pub fn mapping_storm(&self) -> PathBuf {
+        self.folder.join("mapstorm")
+    }
+
     /// The program that calls as fast as it can, for the bench.
     #[must_use]
     pub fn storm(&self) -> PathBuf {
@@ -134,12 +146,14 @@ fn compile() -> Result<Fixtures> {
     for variant in [Variant::Plain, Variant::Early, Variant::Stripped, Variant::Inlined] {
         compile_libraries(&folder.join(variant.folder()), variant)?;
     }
-    let early = folder.join(Variant::Early.folder());
+    let early = Variant::Early.folder();
     gcc(&["driver.c"], &folder.join("driver"), &[])?;
     gcc(&["storm.c"], &folder.join("storm"), &[])?;
     gcc(&["overflow.c"], &folder.join("overflow"), &["-pthread"])?;
     gcc(&["stacks.c"], &folder.join("stacks"), &["-pthread", "-fomit-frame-pointer"])?;
-    let (search, run_path) = (format!("-L{}", early.display()), format!("-Wl,-rpath,{}", early.display()));
+    gcc(&["mapstorm.c"], &folder.join("mapstorm"), &["-pthread"])?;
+    // Beside the program, wherever the folder is taken to.
+    let (search, run_path) = (format!("-L{}", folder.join(early).display()), format!("-Wl,-rpath,$ORIGIN/{early}"));
     let linked = ["-DLINKED", &search, &run_path, &format!("-l:{FRAMEWORK}"), &format!("-l:{CC}")];
     gcc(&["driver.c"], &folder.join("driver-linked"), &linked)?;
     compile_messy(&folder)?;

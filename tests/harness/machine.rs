@@ -78,11 +78,13 @@ pub fn tfmem() -> Result<PathBuf> {
     }
 }
 
-/// The test binary lies in `TARGET/PROFILE/deps`.
+/// A test binary lies in `TARGET/PROFILE/deps`, a program in `TARGET/PROFILE`.
 pub fn target_dir() -> Result<PathBuf> {
     let own = env::current_exe().context("cannot tell where the tests are")?;
-    own.ancestors()
-        .nth(3)
+    let folder = own.parent().filter(|folder| folder.file_name() != Some("deps".as_ref()));
+    folder
+        .or_else(|| own.ancestors().nth(2))
+        .and_then(Path::parent)
         .map(Path::to_path_buf)
         .with_context(|| format!("{} is not in a target folder", own.display()))
 }

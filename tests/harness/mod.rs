@@ -4,6 +4,8 @@ pub mod attach;
 pub mod fixtures;
 pub mod look;
 pub mod machine;
+pub mod mapped;
+pub mod mapping_storm;
 pub mod native;
 pub mod program;
 pub mod running;

@@ -9,6 +9,8 @@ mod errors;
 mod fixtures;
 mod followed;
 mod hold;
+mod mapping_storm;
+mod memory_map;
 mod messy;
 mod output;
 mod overflow;

@@ -162,7 +162,8 @@ pub struct Memory {
     pub flags: u64,
     /// File descriptor of a mapping, -1 when anonymous.
     pub fd: i32,
-    pub _pad: u32,
+    /// Of mremap: how long the call took, ns, at most what fits. The old place is free some time before it returns.
+    pub took: u32,
     /// Number of the stack (of calls that make or grow a mapping), 0: none.
     pub stack: u64,
 }

@@ -191,18 +191,27 @@ fn read_name(words: &mut [u64; NAME_BYTES / 8], address: u64, len: u64) -> u32 {
         }
         return if read > 1 { (read - 1) as u32 } else { 0 };
     }
-    let wanted = if len as usize > NAME_BYTES {
+    if len > NAME_BYTES as u64 {
         count(counters::NAME_TRUNCATED);
-        NAME_BYTES
-    } else {
-        len as usize
-    };
+    }
+    let wanted = within_name(len);
     // SAFETY: checked by the helper, bounded by the slice.
     match unsafe { bpf_probe_read_user_buf(address as *const u8, &mut bytes[..wanted]) } {
         Ok(()) => wanted as u32,
         Err(_) => 0,
     }
 }
+
+/// At most `NAME_BYTES`, and at least 1: in a form that every verifier follows. Up to 6.1 it forgets what a comparison
+/// said of a copy of the value, and the compiler is free to compare one copy and to use another.
+#[inline(always)]
+fn within_name(len: u64) -> usize {
+    // Hidden from the compiler, which would leave out a mask that it knows to change nothing.
+    let last = core::hint::black_box(len.clamp(1, NAME_BYTES as u64) - 1);
+    (last & (NAME_BYTES as u64 - 1)) as usize + 1
+}
+
+const _: () = assert!(NAME_BYTES.is_power_of_two());
 
 /// A multiply-and-rotate hash of the zero-padded name (FxHash's step); never 0.
 #[inline(always)]

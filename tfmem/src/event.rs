@@ -71,13 +71,16 @@ pub enum Body {
         start: Addr,
         len: u64,
     },
-    /// A mapping was moved, grown or shrunk. `keep_old`: `MREMAP_DONTUNMAP`.
+    /// A mapping was moved, grown or shrunk. `keep_old`: `MREMAP_DONTUNMAP`. The new place counts from the event's time
+    /// (the call's return), the old one is free from `took` nanoseconds before (its beginning): another thread may have
+    /// got it meanwhile.
     Remap {
         old_start: Addr,
         old_len: u64,
         start: Addr,
         len: u64,
         keep_old: bool,
+        took: u32,
     },
     /// The program break is now at `end`.
     Brk {

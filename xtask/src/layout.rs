@@ -11,6 +11,9 @@ pub const BPF_LINKER_VERSION: &str = "0.10.3";
 /// Built without an operating system, loaded by the kernel.
 pub const BPF_TARGET: &str = "bpfel-unknown-none";
 
+/// Series of Debian's kernels that every test run boots.
+pub const KERNELS: &[&str] = &["6.1", "6.12"];
+
 /// A Python environment with one TensorFlow version.
 #[derive(Clone, Copy, Debug)]
 pub struct Environment {
@@ -66,6 +69,11 @@ pub fn bpf_linker_dir() -> PathBuf {
 
 pub fn bpf_linker() -> PathBuf {
     bpf_linker_dir().join("bin/bpf-linker")
+}
+
+/// Kernels that the tests boot, and what it takes to find them.
+pub fn kernels_dir() -> PathBuf {
+    cache_dir().join("kernels")
 }
 
 /// The source of `core` in a toolchain (component rust-src): the BPF target has no ready-made one.

@@ -8,6 +8,7 @@ mod process;
 mod python;
 mod setup;
 mod test;
+mod vm;
 mod workspace;
 
 use clap::{Parser, Subcommand};
@@ -31,6 +32,8 @@ enum Verb {
     Bench(bench::Args),
     /// Checks format and lints, runs the unit tests and the integration tests
     Test(test::Args),
+    /// Runs the probe suite on several kernels and compares
+    Vm(vm::Args),
 }
 
 fn main() {
@@ -40,6 +43,7 @@ fn main() {
         Verb::Demo(args) => demo::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Test(args) => test::run(&args),
+        Verb::Vm(args) => vm::run(&args),
     };
     if let Err(error) = result {
         eprintln!("xtask: {error:#}");

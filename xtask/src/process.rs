@@ -67,6 +67,16 @@ impl Program {
         output.status.success().then(|| text.trim().to_owned())
     }
 
+    /// Runs with our own input and error output and returns what it wrote to its standard output; anything but success is
+    /// an error.
+    pub fn stdout(mut self) -> Result<String> {
+        let output = self.command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot run {self}"))?;
+        if !output.status.success() {
+            bail!("{self}: {}", output.status);
+        }
+        String::from_utf8(output.stdout).with_context(|| format!("{self} did not write text"))
+    }
+
     /// Runs and passes its standard output on while `look` sees each line of it.
     pub fn watch(mut self, mut look: impl FnMut(&str)) -> Result<ExitStatus> {
         let mut child = self.command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {self}"))?;

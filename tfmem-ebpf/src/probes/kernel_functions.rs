@@ -4,8 +4,8 @@
 //! * `map_enter`, `map_leave`: `mmap_region(file, addr, len, vm_flags, …)`, through which all new mappings come.
 //! * `unmap_*`: what takes mappings out; its name and arguments changed from version to version, see
 //!   `attach::memory`.
-//! * `brk_leave`, `mremap_leave`, `madvise_leave`: the system calls themselves, whose registers are still those of the
-//!   entry.
+//! * `mremap_enter`, `mremap_leave`, `brk_leave`, `madvise_leave`: the system calls themselves, whose registers are still
+//!   those of the entry.
 //!
 //! Inside of `brk`, `mremap`, `mmap` and `execve` the functions serve the call, whose own record says it all.
 
@@ -23,7 +23,7 @@ use tfmem_common::{
     wire::{Memory, memory},
 };
 
-use super::memory::{file, mapped, record, tell};
+use super::memory::{file, mapped, moved, record, tell};
 use crate::{
     emit::{count, lost},
     gate::{Current, current, now},
@@ -45,8 +45,9 @@ const MREMAP: u64 = 25;
 const EXECVE: u64 = 59;
 const EXECVEAT: u64 = 322;
 
-/// Set in the key of a thread that is inside an unmapping: a mapping under way has the thread's own.
+/// Set in the key of a thread that is inside an unmapping, or inside `mremap`: a mapping under way has the thread's own.
 const UNMAPPING: u64 = 1 << 63;
+const MOVING: u64 = 1 << 31;
 
 /// Errors are -4095..0.
 const FIRST_ERROR: u64 = 0xffff_ffff_ffff_f001;
@@ -209,15 +210,22 @@ fn brk(ctx: &RetProbeContext) -> Option<()> {
     Some(())
 }
 
+#[kprobe]
+pub fn mremap_enter(_ctx: ProbeContext) -> u32 {
+    if let Some(current) = current() {
+        begin(&current, current.id | MOVING, [now(), 0, 0, 0, 0, 0]);
+    }
+    0
+}
+
 #[inline(always)]
 fn mremap(ctx: &RetProbeContext) -> Option<()> {
     let current = current()?;
+    let [began, ..] = end(current.id | MOVING)?;
     let start: u64 = ctx.ret();
     let [old_start, old_len, len, flags] = call()?.args;
     if start < FIRST_ERROR {
-        let stack = unwind::in_system_call(&current);
-        let place = record(&current, memory::MREMAP, now());
-        tell(&current, Memory { start, len, old_start, old_len, flags, stack, ..place });
+        moved(&current, start, [old_start, old_len, len, flags], began);
     }
     Some(())
 }

@@ -1,7 +1,8 @@
 //! The memory map: what all ways of following it share.
 //!
 //! Time of a record: a *mapping* is true when the call returns (nobody else can have got that range since), an
-//! *unmapping* from when the call began (another thread may get the range before this one returns).
+//! *unmapping* from when the call began (another thread may get the range before this one returns). mremap is both: its
+//! record also says how long the call took.
 
 use aya_ebpf::helpers::{
     bpf_probe_read_kernel,
@@ -36,7 +37,7 @@ pub fn record(current: &Current, call: u32, at: u64) -> Memory {
         old_len: 0,
         flags: 0,
         fd: -1,
-        _pad: 0,
+        took: 0,
         stack: 0,
     }
 }
@@ -46,6 +47,16 @@ pub fn tell(current: &Current, memory: Memory) {
     if !send_frequent(kind::MEMORY, memory) {
         lost(current, what::MAPPING, None);
     }
+}
+
+/// A mapping was moved, grown or shrunk by a call that began at `began`.
+#[inline(always)]
+pub fn moved(current: &Current, start: u64, [old_start, old_len, len, flags]: [u64; 4], began: u64) {
+    let at = now();
+    let took = at.saturating_sub(began).min(u64::from(u32::MAX)) as u32;
+    let stack = unwind::in_system_call(current);
+    let memory = Memory { start, len, old_start, old_len, flags, took, stack, ..record(current, memory::MREMAP, at) };
+    tell(current, memory);
 }
 
 /// A mapping was made. `fd`: -1 for none; `file` finds out which one it shows.

@@ -1,5 +1,6 @@
 //! One file for each family of probes.
 
+mod broken;
 mod calls;
 mod chunk;
 mod heap;

@@ -8,7 +8,7 @@ use tfmem_common::{
     wire::{Memory, memory},
 };
 
-use super::memory::{file_of_descriptor, mapped, record, tell};
+use super::memory::{file_of_descriptor, mapped, moved, record, tell};
 use crate::{
     emit::{count, lost},
     gate::{Current, current, now},
@@ -93,16 +93,8 @@ fn munmap(current: &Current, args: [u64; 6], _ret: u64) {
 
 #[inline(always)]
 fn mremap(current: &Current, args: [u64; 6], ret: u64) {
-    let memory = Memory {
-        start: ret,
-        len: args[2],
-        old_start: args[0],
-        old_len: args[1],
-        flags: args[3],
-        stack: unwind::in_system_call(current),
-        ..record(current, memory::MREMAP, now())
-    };
-    tell(current, memory);
+    let [old_start, old_len, len, flags, _, began] = args;
+    moved(current, ret, [old_start, old_len, len, flags], began);
 }
 
 #[inline(always)]

@@ -1,5 +1,7 @@
 //! Loading the BPF object, attaching its programs, reading its buffer: the only place that knows aya.
 
+pub mod runs;
+
 use std::{
     path::Path,
     sync::mpsc::{self, RecvTimeoutError, Sender},

@@ -110,7 +110,7 @@ const KERNEL_FUNCTIONS: &[&[Place]] = &[
         place("__do_munmap", &["unmap_enter_first", "unmap_leave"]),
     ],
     &[place("__x64_sys_brk", &["brk_leave"])],
-    &[place("__x64_sys_mremap", &["mremap_leave"])],
+    &[place("__x64_sys_mremap", &["mremap_enter", "mremap_leave"])],
     &[place("__x64_sys_madvise", &["madvise_leave"])],
 ];
 

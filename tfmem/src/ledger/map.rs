@@ -16,6 +16,8 @@ pub struct MappedRange {
     pub born: Option<u64>,
     /// Thread that made it, 0 when not seen.
     pub tid: u32,
+    /// When it came to this place; 0: not seen.
+    pub since: u64,
 }
 
 impl MappedRange {
@@ -31,6 +33,18 @@ pub(super) struct Piece {
     pub kind: MappingKind,
     pub born: Option<u64>,
     pub tid: u32,
+    pub since: u64,
+}
+
+impl Piece {
+    pub(super) const fn of(range: &MappedRange) -> Self {
+        Self { len: range.len, kind: range.kind, born: range.born, tid: range.tid, since: range.since }
+    }
+
+    /// Something that was found there.
+    pub(super) const fn found(kind: MappingKind) -> Self {
+        Self { len: 0, kind, born: None, tid: 0, since: 0 }
+    }
 }
 
 /// Disjoint ranges by start. Neighbours are not merged: each keeps its own birth.
@@ -95,7 +109,7 @@ impl MemoryMap {
 
     pub(super) fn map(&mut self, start: Addr, len: u64, kind: MappingKind, at: u64, tid: u32) {
         let (start, end) = pages(start, len);
-        self.put(start, end, kind, Some(at), tid);
+        self.put(start, end, Piece { kind, born: Some(at), tid, since: at, len: 0 });
     }
 
     pub(super) fn unmap(&mut self, start: Addr, len: u64) {
@@ -103,32 +117,37 @@ impl MemoryMap {
         self.carve(start, end, |_| {});
     }
 
-    /// Moves, grows or shrinks. What moves keeps its birth, and what grows takes the birth of what it grew from.
-    pub(super) fn remap(&mut self, old: (Addr, u64), new: (Addr, u64), keep_old: bool, at: u64, tid: u32) {
+    /// Moves, grows or shrinks, from the call's beginning to its return. What moves keeps its birth, and what grows takes
+    /// the birth of what it grew from.
+    pub(super) fn remap(&mut self, old: (Addr, u64), new: (Addr, u64), keep_old: bool, time: (u64, u64), tid: u32) {
         let (old_start, old_end) = pages(old.0, old.1);
         let (start, end) = pages(new.0, new.1);
+        let (began, at) = time;
+        let unknown = Piece { len: 0, kind: MappingKind::Anonymous, born: None, tid: 0, since: at };
         if old.1 == 0 {
             // An old length of 0 asks for a second view of a shared mapping; the first one stays.
             let kind = self.find(old_start).map_or(MappingKind::Shared, |r| r.kind);
-            self.put(start, end, kind, Some(at), tid);
+            self.put(start, end, Piece { kind, born: Some(at), tid, ..unknown });
             return;
         }
         let mut moved = Vec::new();
         self.carve(old_start, old_end, |piece| moved.push(piece));
-        if keep_old {
-            for piece in &moved {
-                self.put(piece.start, piece.end(), piece.kind, piece.born, piece.tid);
-            }
+        // Another thread may have got the old place, or a part of it, before this call returned.
+        let (stays, moved): (Vec<MappedRange>, _) =
+            moved.into_iter().partition(|piece| keep_old || piece.since > began);
+        for piece in &stays {
+            self.put(piece.start, piece.end(), Piece::of(piece));
         }
+        let moved = if keep_old { stays } else { moved };
         // The target loses what it held; a part whose source the ledger does not know has no birth.
         let kind = moved.last().map_or(MappingKind::Anonymous, |p| p.kind);
-        self.put(start, end, kind, None, 0);
+        self.put(start, end, Piece { kind, ..unknown });
         for piece in &moved {
             let from = start.saturating_add(piece.start - old_start);
-            self.put(from, from.saturating_add(piece.len).min(end), piece.kind, piece.born, piece.tid);
+            self.put(from, from.saturating_add(piece.len).min(end), Piece { since: at, ..Piece::of(piece) });
         }
         if let Some(last) = moved.last().filter(|p| p.end() == old_end) {
-            self.put(start.saturating_add(old_end - old_start), end, kind, last.born, last.tid);
+            self.put(start.saturating_add(old_end - old_start), end, Piece { since: at, ..Piece::of(last) });
         }
     }
 
@@ -140,19 +159,20 @@ impl MemoryMap {
         };
         let (old, new) = (page_up(heap.end), page_up(end));
         if new > old {
-            self.put(old, new, MappingKind::Heap, Some(at), tid);
+            self.put(old, new, Piece { kind: MappingKind::Heap, born: Some(at), tid, since: at, len: 0 });
         } else {
             self.carve(new.max(page_up(heap.start)), old, |_| {});
         }
         self.heap = Some(Break { start: heap.start.min(end), end });
     }
 
-    pub(super) fn put(&mut self, start: Addr, end: Addr, kind: MappingKind, born: Option<u64>, tid: u32) {
+    /// Makes this range what `piece` says, but for its length.
+    pub(super) fn put(&mut self, start: Addr, end: Addr, piece: Piece) {
         if start >= end {
             return;
         }
         self.carve(start, end, |_| {});
-        self.insert(start, Piece { len: end - start, kind, born, tid });
+        self.insert(start, Piece { len: end - start, ..piece });
     }
 
     /// Takes a range out, splitting what reaches over its ends; `taken` is told each piece in order of address.
@@ -192,7 +212,7 @@ impl MemoryMap {
 }
 
 const fn range(start: Addr, piece: &Piece) -> MappedRange {
-    MappedRange { start, len: piece.len, kind: piece.kind, born: piece.born, tid: piece.tid }
+    MappedRange { start, len: piece.len, kind: piece.kind, born: piece.born, tid: piece.tid, since: piece.since }
 }
 
 /// What a `Map` event made, by the same classes as an observation uses.

@@ -197,8 +197,9 @@ impl Process {
             Body::HeapFree { addr } => self.heap_free(tid, *addr),
             Body::Map { start, len, flags, file, .. } => self.map.map(*start, *len, kind_of(*flags, *file), at, tid),
             Body::Unmap { start, len } => self.map.unmap(*start, *len),
-            Body::Remap { old_start, old_len, start, len, keep_old } => {
-                self.map.remap((*old_start, *old_len), (*start, *len), *keep_old, at, tid);
+            Body::Remap { old_start, old_len, start, len, keep_old, took } => {
+                let began = at.saturating_sub(u64::from(*took));
+                self.map.remap((*old_start, *old_len), (*start, *len), *keep_old, (began, at), tid);
             }
             Body::Missed { what, total } => self.missed(at, *what, *total),
             Body::Brk { end } => self.map.set_break(*end, at, tid),

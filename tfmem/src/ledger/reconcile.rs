@@ -3,7 +3,7 @@
 //! `mprotect` splits one mapping into several entries and merges them again, so coverage is compared, never entries.
 
 use crate::event::{Addr, Mapping, MappingKind};
-use crate::ledger::map::{Break, MappedRange, MemoryMap, PAGE};
+use crate::ledger::map::{Break, MappedRange, MemoryMap, PAGE, Piece};
 
 /// An entry of `/proc/PID/maps`, cut so that none overlaps the one before.
 struct Shown {
@@ -59,7 +59,7 @@ impl MemoryMap {
                     Told::BySome => drift.untold = drift.untold.saturating_add(to - from),
                     Told::Never => {}
                 }
-                self.put(from, to, mapping.kind, None, 0);
+                self.put(from, to, Piece::found(mapping.kind));
             });
         }
         self.take_kinds(&shown);
@@ -74,7 +74,7 @@ impl MemoryMap {
                 self.overlapping(mapping.start, mapping.end).filter(|r| r.kind != mapping.kind).collect();
             for range in wrong {
                 let (from, to) = (range.start.max(mapping.start), range.end().min(mapping.end));
-                self.put(from, to, mapping.kind, range.born, range.tid);
+                self.put(from, to, Piece { kind: mapping.kind, ..Piece::of(&range) });
             }
         }
     }

@@ -333,9 +333,14 @@ impl Live {
             .map(|(pid, _)| *pid)
             .collect();
         if totals {
-            // A followed process that is nowhere any more was followed by somebody else after all.
-            let followed = self.tracked.iter().filter(|(_, tracked)| tracked.seized).map(|(pid, _)| *pid);
-            gone.extend(followed.filter(|&pid| info::state(pid).is_none()));
+            // A followed process that is nowhere any more was followed by somebody else after all. Not at once: the
+            // warden's word of its end, with the status, may be on its way.
+            for (&pid, tracked) in self.tracked.iter_mut().filter(|(_, tracked)| tracked.seized) {
+                let nowhere = info::state(pid).is_none();
+                if std::mem::replace(&mut tracked.nowhere, nowhere) && nowhere {
+                    gone.push(pid);
+                }
+            }
         }
         for pid in gone {
             self.ended(pid, None, clock::boot_ns());

@@ -94,6 +94,8 @@ struct Tracked {
     leader_gone: bool,
     /// It was seen at its very end: nothing that is read later says more.
     exiting: bool,
+    /// It was not to be found when it was last asked for.
+    nowhere: bool,
 }
 
 impl Tracked {

@@ -131,13 +131,13 @@ impl Decoder {
                 Body::Map { start, len, prot, flags: u32::try_from(flags >> 1).map_err(|_| Malformed)?, file }
             }
             kind::UNMAP => Body::Unmap { start: self.place()?, len: self.pages()? },
-            kind::REMAP => Body::Remap {
-                old_start: self.place()?,
-                old_len: self.pages()?,
-                start: self.place()?,
-                len: self.pages()?,
-                keep_old: self.byte(Column::Map)? == 1,
-            },
+            kind::REMAP => {
+                let (old_start, old_len) = (self.place()?, self.pages()?);
+                let (start, len) = (self.place()?, self.pages()?);
+                let last = self.number(Column::Map)?;
+                let took = u32::try_from(last >> 1).map_err(|_| Malformed)?;
+                Body::Remap { old_start, old_len, start, len, keep_old: last & 1 == 1, took }
+            }
             kind::BRK => {
                 let before = self.last.brk;
                 self.last.brk = self.read(Column::Map, |column, raw| column.page_distance(raw, before))?;

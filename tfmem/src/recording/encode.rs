@@ -259,12 +259,12 @@ impl Encoder {
                 put_pages(out, len);
                 kind::UNMAP
             }
-            Body::Remap { old_start, old_len, start, len, keep_old } => {
+            Body::Remap { old_start, old_len, start, len, keep_old, took } => {
                 place(out, &mut last.map, old_start);
                 put_pages(out, old_len);
                 place(out, &mut last.map, start);
                 put_pages(out, len);
-                out.push(u8::from(keep_old));
+                put(out, u64::from(took) << 1 | u64::from(keep_old));
                 kind::REMAP
             }
             Body::Brk { end } => {

@@ -161,6 +161,7 @@ fn memory_call(record: &wire::Memory) -> Result<Body, DecodeError> {
             start,
             len: page_up(len),
             keep_old: record.flags & libc::MREMAP_DONTUNMAP as u64 != 0,
+            took: record.took,
         },
         memory::BRK => Body::Brk { end: start },
         memory::MADVISE => Body::Advise { start, len, advice: record.flags as i32 },

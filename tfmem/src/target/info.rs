@@ -2,7 +2,7 @@
 
 use std::{fs, io};
 
-use super::job;
+use super::{job, ptrace};
 use crate::event::ProcessInfo;
 
 /// # Errors
@@ -73,7 +73,8 @@ pub fn process_of(tid: u32) -> Option<u32> {
 
 /// Thread `tid` is at its end: does the whole process end with it? So it is when every other thread has ended, stands
 /// at its own end, or has been sent the kill that `exit_group` sends. Between the kill and its end a thread runs for a
-/// moment, and that is waited for; a thread that sleeps and was not killed lives on.
+/// moment, and that is waited for; a thread that sleeps and was not killed lives on. To be asked by the thread that
+/// follows these.
 #[must_use]
 pub fn ending(pid: u32, tid: u32) -> bool {
     for _ in 0..5 {
@@ -91,8 +92,11 @@ pub fn ending(pid: u32, tid: u32) -> bool {
 
 fn is_dying(tid: u32) -> bool {
     const SIGKILL_BIT: u64 = 1 << 8;
-    if matches!(state(tid), None | Some('Z' | 'X' | 't')) {
-        return true;
+    match state(tid) {
+        None | Some('Z' | 'X') => return true,
+        // Stopped for us: where it makes a thread or gets a signal as well.
+        Some('t') if ptrace::at_its_end(tid) => return true,
+        _ => {}
     }
     let pending = status(tid, "SigPnd:").and_then(|bits| u64::from_str_radix(&bits, 16).ok());
     pending.is_some_and(|bits| bits & SIGKILL_BIT != 0)

@@ -66,16 +66,24 @@ pub fn signal(pid: u32, signal: i32) {
 /// Who sent the signal at whose delivery `pid` is stopped.
 #[must_use]
 pub fn sender(pid: u32) -> Option<Sender> {
+    code(pid).map(|code| if code == SI_KERNEL { Sender::Kernel } else { Sender::Other })
+}
+
+/// Is a thread that we follow stopped at its end, and not anywhere else?
+#[must_use]
+pub fn at_its_end(tid: u32) -> bool {
+    code(tid) == Some(libc::PTRACE_EVENT_EXIT << 8 | libc::SIGTRAP)
+}
+
+/// `si_code` of what a followed thread is stopped by.
+fn code(pid: u32) -> Option<i32> {
     // SAFETY: all-zero is a valid siginfo.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel fills the structure that we own.
     let result = unsafe {
         libc::ptrace(libc::PTRACE_GETSIGINFO, pid as libc::pid_t, ptr::null_mut::<libc::c_void>(), &raw mut info)
     };
-    if result != 0 {
-        return None;
-    }
-    Some(if info.si_code == SI_KERNEL { Sender::Kernel } else { Sender::Other })
+    (result == 0).then_some(info.si_code)
 }
 
 /// `asm-generic/siginfo.h`: sent by the kernel itself, from somewhere.

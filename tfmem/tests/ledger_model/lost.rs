@@ -146,6 +146,7 @@ fn anything(rng: &mut Rng) -> Body {
             start: rng.below(64) * 4096,
             len,
             keep_old: rng.one_in(2),
+            took: u32::try_from(rng.below(4)).unwrap(),
         },
         35 => Body::Brk { end: start },
         36 => Body::Advise { start, len, advice: 4 },

@@ -178,6 +178,7 @@ fn the_map_is_what_page_after_page_says() {
                         start: to * PAGE,
                         len: rough(&mut rng, len),
                         keep_old,
+                        took: 0,
                     });
                 }
                 30..=32 => {

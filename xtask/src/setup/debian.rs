@@ -72,8 +72,12 @@ fn missing(environments: &[Environment], extent: Extent) -> Vec<&'static str> {
         packages.push("util-linux");
     }
     // A container of the tests' own.
-    if extent != Extent::Demo && !answers("runc") {
+    if matches!(extent, Extent::Tests | Extent::Full) && !answers("runc") {
         packages.push("runc");
+    }
+    // Other kernels than this machine's.
+    if extent != Extent::Demo && !answers("qemu-system-x86_64") {
+        packages.push("qemu-system-x86");
     }
     // A test program in C++ that takes long to compile.
     if extent == Extent::Full && !answers("g++") {

@@ -24,6 +24,8 @@ pub struct Args {
 pub enum Extent {
     /// To build and to run one TensorFlow program
     Demo,
+    /// To run the probe suite on other kernels
+    Kernels,
     /// To run the tests
     Tests,
     /// To run all tests there are
@@ -40,6 +42,7 @@ pub fn ensure(extent: Extent) -> Result<()> {
     let required = match extent {
         // The newest: what most people run.
         Extent::Demo => &layout::REQUIRED[layout::REQUIRED.len() - 1..],
+        Extent::Kernels => &[],
         Extent::Tests | Extent::Full => layout::REQUIRED,
     };
     let _lock = lock()?;

@@ -34,6 +34,12 @@ pub fn run(args: &Args) -> Result<()> {
     summary.step("unit tests", unit_tests(args)?)?;
     summary.step("build", build::cargo(true)?)?;
     summary.step("integration tests", integration_tests(args)?)?;
+    if args.filter.is_none() {
+        match kernels() {
+            Ok(program) => summary.step("kernels", program)?,
+            Err(why) => summary.skip("kernels", why),
+        }
+    }
     summary.print();
     if summary.ran() == 0 {
         bail!("no test matches {}", args.filter.as_deref().unwrap_or("anything"));
@@ -74,6 +80,15 @@ fn integration_tests(args: &Args) -> Result<Program> {
     }
     let runner = runner(&["--package", "tfmem-tests", "--test", "suite"], args, &["--test-threads=1"])?;
     Ok(runner.env("TFMEM_BIN", workspace::binary(true)?))
+}
+
+/// The kernel matrix, by this program itself.
+fn kernels() -> Result<Program, &'static str> {
+    if !is_root() {
+        return Err("not root");
+    }
+    let own = env::current_exe().map_err(|_| "this program does not find itself")?;
+    Ok(Program::new(own).args(["vm", "--prove"]))
 }
 
 fn runner(what: &[&str], args: &Args, options: &[&str]) -> Result<Program> {

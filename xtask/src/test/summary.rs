@@ -12,6 +12,8 @@ pub struct Summary {
     tests: Counts,
     /// `SKIP name: why`, as the tests print it
     skips: Vec<String>,
+    /// Of these, whole steps
+    steps_skipped: u64,
 }
 
 struct Step {
@@ -45,6 +47,12 @@ impl Summary {
         Ok(())
     }
 
+    /// A step that cannot be done here.
+    pub fn skip(&mut self, name: &str, why: &str) {
+        self.skips.push(format!("SKIP {name}: {why}"));
+        self.steps_skipped += 1;
+    }
+
     pub fn print(&self) {
         println!("\n==> summary");
         for Step { name, passed, took } in &self.steps {
@@ -53,7 +61,7 @@ impl Summary {
         self.skips.iter().for_each(|line| println!("{line}"));
         // A skipped test returns early and counts as passed for the runner.
         let skipped = self.skips.len() as u64;
-        let passed = self.tests.passed.saturating_sub(skipped);
+        let passed = self.tests.passed.saturating_sub(skipped - self.steps_skipped);
         println!("\n{passed} passed, {} failed, {skipped} skipped", self.tests.failed);
     }
 

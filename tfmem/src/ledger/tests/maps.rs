@@ -42,7 +42,14 @@ fn a_part_can_be_unmapped() {
 }
 
 fn remap(t: &mut Trace, old: (u64, u64), new: (u64, u64), keep_old: bool) {
-    t.push(Body::Remap { old_start: old.0 * P, old_len: old.1 * P, start: new.0 * P, len: new.1 * P, keep_old });
+    t.push(Body::Remap {
+        old_start: old.0 * P,
+        old_len: old.1 * P,
+        start: new.0 * P,
+        len: new.1 * P,
+        keep_old,
+        took: 0,
+    });
 }
 
 #[test]
@@ -74,6 +81,19 @@ fn remap_grows_shrinks_and_keeps() {
     // From where the ledger knows nothing: there, but of unknown age.
     remap(&mut t, (90, 2), (60, 2), false);
     assert_eq!(ranges(&t).last(), Some(&(60, 2, None)));
+}
+
+/// The old place is free before the call returns: another thread's mapping there is not what moved.
+#[test]
+fn what_another_thread_got_meanwhile_stays() {
+    let mut t = Trace::new();
+    t.map(10 * P, 4 * P);
+    t.map(12 * P, P);
+    let (old_start, old_len, start, len) = (10 * P, 4 * P, 50 * P, 4 * P);
+    t.push(Body::Remap { old_start, old_len, start, len, keep_old: false, took: 2 });
+    let moved = [(50, 2, Some(1)), (52, 1, None), (53, 1, Some(1))];
+    assert_eq!(ranges(&t)[0], (12, 1, Some(2)));
+    assert_eq!(ranges(&t)[1..], moved);
 }
 
 #[test]

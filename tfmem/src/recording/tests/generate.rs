@@ -54,9 +54,11 @@ fn maps() -> impl Strategy<Value = Body> {
         (word(), word(), any::<u32>(), any::<u32>(), any::<bool>())
             .prop_map(|(start, len, prot, flags, file)| Body::Map { start, len, prot, flags, file }),
         (word(), word()).prop_map(|(start, len)| Body::Unmap { start, len }),
-        (word(), word(), word(), word(), any::<bool>()).prop_map(|(old_start, old_len, start, len, keep_old)| {
-            Body::Remap { old_start, old_len, start, len, keep_old }
-        }),
+        (word(), word(), word(), word(), any::<bool>(), any::<u32>()).prop_map(
+            |(old_start, old_len, start, len, keep_old, took)| {
+                Body::Remap { old_start, old_len, start, len, keep_old, took }
+            }
+        ),
         word().prop_map(|end| Body::Brk { end }),
         (word(), word(), any::<i32>()).prop_map(|(start, len, advice)| Body::Advise { start, len, advice }),
     ]

@@ -1,0 +1,51 @@
+//! A program that changes its memory map in every way there is, from several threads at once.
+
+use anyhow::{Result, ensure};
+use tfmem::attach::memory::Backend;
+use tfmem_tests::{
+    machine,
+    mapping_storm::{self, Storm},
+};
+
+fn ensure_exact(storm: &Storm) -> Result<()> {
+    let wrong = (storm.own.difference(&storm.ledger), storm.own.difference(&storm.naive));
+    let sizes = (&storm.own, &storm.ledger, &storm.naive);
+    ensure!(wrong == (0, 0), "bytes wrong in (ledger, naive model): {wrong:?} of {sizes:?}; {:?}", storm.losses);
+    ensure!(
+        storm.wrong_in_children == 0,
+        "{} bytes wrong in {} children; {:?}",
+        storm.wrong_in_children,
+        storm.children,
+        storm.losses
+    );
+    Ok(())
+}
+
+#[test]
+fn the_ledger_ends_with_the_programs_own_map() -> Result<()> {
+    if !machine::can_trace("the_ledger_ends_with_the_programs_own_map") {
+        return Ok(());
+    }
+    let (seeds, calls) = if machine::long() { (1..=2, 350_000) } else { (1..=2, 20_000) };
+    for seed in seeds {
+        let storm = mapping_storm::run(seed, calls, false, Backend::Tracepoint)?;
+        for (call, count) in storm.done.iter().filter(|(call, _)| *call != "attach_segment") {
+            ensure!(*count > 0, "seed {seed}: no {call}");
+        }
+        ensure!(storm.own.bytes() > 1 << 20 && storm.children > 0, "a breeze: {:?}", storm.own);
+        ensure_exact(&storm)?;
+        ensure!(storm.losses.is_empty(), "seed {seed}: {:?}", storm.losses);
+    }
+    Ok(())
+}
+
+/// What no event tells of is not taken for a loss, nor for something of the program's own.
+#[test]
+fn segments_of_system_v_change_nothing_else() -> Result<()> {
+    if !machine::can_trace("segments_of_system_v_change_nothing_else") {
+        return Ok(());
+    }
+    let storm = mapping_storm::run(9, 4_000, true, Backend::Tracepoint)?;
+    ensure!(storm.segments > 0, "none is attached");
+    ensure_exact(&storm)
+}
