@@ -53,7 +53,7 @@ fn polling_says_what_it_cannot_see() -> Result<()> {
         return Ok(());
     }
     // Two seconds, so that a reading falls in between; 64 MiB that no event tells of.
-    let script = "import mmap, time; time.sleep(0.5); m = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); time.sleep(2)";
+    let script = "import mmap, os, time; time.sleep(0.5); kept = mmap.mmap(-1, 64 << 20); time.sleep(2); os._exit(0)";
     let python = machine::required_python("tf-2.21.0")?;
     let traced = Trace::new()?.options(&["--mm", "poll"]).run([python.as_os_str(), "-c".as_ref(), script.as_ref()])?;
     let report = &traced.report;
