@@ -2,4 +2,4 @@
 
 mod harness;
 
-pub use harness::{attach, fixtures, look, machine, native, program, running, schema, trace};
+pub use harness::{attach, fixtures, look, machine, native, program, running, schema, snapshot, trace};

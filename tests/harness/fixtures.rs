@@ -96,6 +96,12 @@ impl Fixtures {
 }
 
 impl Fixtures {
+    /// The program with a heap of every kind, which says what glibc says of it.
+    #[must_use]
+    pub fn heap(&self) -> PathBuf {
+        self.folder.join("heap")
+    }
+
     /// The program that calls as fast as it can, for the bench.
     #[must_use]
     pub fn storm(&self) -> PathBuf {
@@ -125,6 +131,7 @@ fn compile() -> Result<Fixtures> {
     let early = folder.join(Variant::Early.folder());
     gcc(&["driver.c"], &folder.join("driver"), &[])?;
     gcc(&["storm.c"], &folder.join("storm"), &["-pthread"])?;
+    gcc(&["heap.c"], &folder.join("heap"), &["-pthread"])?;
     let (search, run_path) = (format!("-L{}", early.display()), format!("-Wl,-rpath,{}", early.display()));
     let linked = ["-DLINKED", &search, &run_path, &format!("-l:{FRAMEWORK}"), &format!("-l:{CC}")];
     gcc(&["driver.c"], &folder.join("driver-linked"), &linked)?;

@@ -16,3 +16,4 @@ mod pool_totals;
 mod python;
 mod recording;
 mod schema;
+mod snapshot;

@@ -15,5 +15,6 @@ pub mod python;
 pub mod recording;
 pub mod report;
 pub mod retention;
+pub mod snapshot;
 pub mod stream;
 pub mod target;
