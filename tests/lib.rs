@@ -2,4 +2,6 @@
 
 mod harness;
 
-pub use harness::{attach, fixtures, look, machine, mapped, mapping_storm, native, program, running, schema, trace};
+pub use harness::{
+    attach, fixtures, look, machine, mapped, mapping_storm, native, program, running, schema, snapshot, trace,
+};

@@ -120,6 +120,12 @@ impl Fixtures {
         self.folder.join("mapstorm")
     }
 
+    /// The program with a heap of every kind, which says what glibc says of it.
+    #[must_use]
+    pub fn heap(&self) -> PathBuf {
+        self.folder.join("heap")
+    }
+
     /// The program that calls as fast as it can, for the bench.
     #[must_use]
     pub fn storm(&self) -> PathBuf {
@@ -151,6 +157,7 @@ fn compile() -> Result<Fixtures> {
     gcc(&["storm.c"], &folder.join("storm"), &[])?;
     gcc(&["overflow.c"], &folder.join("overflow"), &["-pthread"])?;
     gcc(&["stacks.c"], &folder.join("stacks"), &["-pthread", "-fomit-frame-pointer"])?;
+    gcc(&["heap.c"], &folder.join("heap"), &["-pthread"])?;
     gcc(&["mapstorm.c"], &folder.join("mapstorm"), &["-pthread"])?;
     // Beside the program, wherever the folder is taken to.
     let (search, run_path) = (format!("-L{}", folder.join(early).display()), format!("-Wl,-rpath,$ORIGIN/{early}"));

@@ -10,6 +10,7 @@ pub mod native;
 pub mod program;
 pub mod running;
 pub mod schema;
+pub mod snapshot;
 pub mod trace;
 
 #[allow(dead_code, reason = "the tests need the Python environments' places only")]

@@ -18,4 +18,5 @@ mod pool_totals;
 mod python;
 mod recording;
 mod schema;
+mod snapshot;
 mod stacks;

@@ -15,6 +15,7 @@ pub mod python;
 pub mod recording;
 pub mod report;
 pub mod retention;
+pub mod snapshot;
 pub mod stream;
 pub mod target;
 pub mod unwind;

@@ -25,6 +25,7 @@ Examples:
   sudo tfmem run --format json --report-file r.json -- python train.py
   sudo tfmem run --fail-above 100MiB -- python test_training.py     for CI: status 3 above 100 MiB
   sudo tfmem trace --pid 4711                  attach to a running job, Ctrl-C reports
+  sudo tfmem snapshot --pid 4711               what it holds right now and by whom, without a probe
   sudo tfmem mark --pid 4711 'epoch 3 done'    what it allocated since the last mark is expected back
   sudo tfmem trace --pid 4711 --until-close    the same, ends by itself after the next close of a session
   sudo tfmem doctor                            can it work here, and what is missing
@@ -40,6 +41,9 @@ pub enum Command {
     Run(Run),
     /// Attach to running processes and their children; Ctrl-C ends the trace and reports
     Trace(Trace),
+    /// Say what running processes hold right now and who holds it; no probe, nothing is stopped
+    #[command(after_help = SNAPSHOT_STATUS)]
+    Snapshot(Snapshot),
     /// Set a boundary by hand in a running trace: what was allocated since the last mark is expected back now
     Mark(Mark),
     /// Say what this kernel, these privileges and these libraries allow, and the fix for what is missing
@@ -54,6 +58,30 @@ Everything is found out by trying, on tfmem itself and on children of its own.
 
 Exit status: 0 tfmem can trace here, 1 something it cannot do without is missing, 2 wrong usage or
 missing privilege.";
+
+const SNAPSHOT_STATUS: &str = "\
+Needs to be root, or the same user as the process (and Yama's ptrace_scope 0).
+
+Exit status: 0 done, 1 tfmem failed, 2 wrong usage, missing privilege, or no such process.";
+
+#[derive(Debug, ClapArgs)]
+pub struct Snapshot {
+    /// Process to look at (repeat for several)
+    #[arg(short, long = "pid", required_unless_present = "diff", num_args = 1.., value_name = "PID")]
+    pub pids: Vec<u32>,
+    /// Look at the children of these processes as well
+    #[arg(long)]
+    pub children: bool,
+    /// Compare two snapshots that were written with --format json
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["pids", "children"])]
+    pub diff: Vec<PathBuf>,
+    /// How to print the snapshot
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Colours in the text
+    #[arg(long, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub color: Color,
+}
 
 #[derive(Debug, ClapArgs)]
 pub struct Run {

@@ -8,6 +8,7 @@ mod output;
 mod privilege;
 mod report;
 mod run;
+mod snapshot;
 mod stop;
 mod trace;
 
@@ -26,6 +27,7 @@ pub fn main() -> ExitCode {
     let result = match args.command {
         Command::Run(run) => run::run(run),
         Command::Trace(trace) => trace::trace(trace),
+        Command::Snapshot(snapshot) => snapshot::snapshot(&snapshot),
         Command::Mark(mark) => mark::mark(&mark),
         Command::Doctor(doctor) => doctor::doctor(&doctor),
         Command::Report(report) => report::report(&report),

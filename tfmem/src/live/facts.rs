@@ -22,7 +22,8 @@ pub fn gather(capabilities: Capabilities) -> Facts {
     }
 }
 
-fn host() -> Host {
+/// The machine that this runs on.
+pub fn host() -> Host {
     let line = |path: &str| fs::read_to_string(path).map_or_else(|_| String::new(), |text| text.trim().to_owned());
     Host {
         kernel: line("/proc/sys/kernel/osrelease"),
@@ -32,7 +33,7 @@ fn host() -> Host {
 }
 
 /// CPU time of all our threads, and the most memory that was resident.
-fn cost() -> Option<Cost> {
+pub fn cost() -> Option<Cost> {
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
     let ms = |time: nix::sys::time::TimeVal| time.tv_sec() as u64 * 1000 + time.tv_usec() as u64 / 1000;
     Some(Cost {

@@ -5,7 +5,7 @@
 
 mod closes;
 pub mod drive;
-mod facts;
+pub mod facts;
 mod libraries;
 pub mod marks;
 mod schedule;

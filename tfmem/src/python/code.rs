@@ -68,5 +68,5 @@ fn bytes(memory: &impl Memory, object: u64) -> Result<Vec<u8>, Unreadable> {
     if size > MOST_TABLE {
         return Err(Unreadable::Nonsense);
     }
-    memory.bytes(object.wrapping_add(BYTES_DATA), size as usize)
+    Ok(memory.bytes(object.wrapping_add(BYTES_DATA), size as usize)?)
 }

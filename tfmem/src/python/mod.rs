@@ -7,15 +7,16 @@
 mod code;
 mod layout;
 mod lines;
-mod memory;
 mod runtime;
 mod walk;
 
 pub use code::Place;
 pub use layout::{Layout, Version};
-pub use memory::{Memory, Remote};
 pub use runtime::Runtime;
 pub use walk::{Frame, Thread};
+
+use crate::target::memory::Unread;
+pub use crate::target::memory::{Memory, Remote};
 
 /// Why something of a Python could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,4 +31,10 @@ pub enum Unreadable {
     FreeThreaded,
     #[error("no `_PyRuntime` is mapped")]
     NoPython,
+}
+
+impl From<Unread> for Unreadable {
+    fn from(_: Unread) -> Self {
+        Self::Memory
+    }
 }

@@ -5,6 +5,7 @@ pub mod guard;
 pub mod info;
 mod job;
 pub mod maps;
+pub mod memory;
 pub mod ptrace;
 pub mod spawn;
 pub mod warden;

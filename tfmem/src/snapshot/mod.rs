@@ -1,0 +1,28 @@
+//! What a process holds right now, read from outside: no probe, no stop, no symbol, nothing loaded into it.
+//!
+//! Order: mappings and resident pages ([`space`]), arenas of the C heap ([`heap`]), one pass over resident memory
+//! ([`scan`]: large blocks, Python's pools, objects by class), TensorFlow's pools, who holds what ([`owners`]). Every
+//! layout shows in what lies there and is checked; what does not pass its check is not claimed. All that is read may
+//! be garbage (the process runs on meanwhile, or is hostile): every list has a bound, and so has our own memory.
+
+mod allocator;
+mod checks;
+pub mod diff;
+pub mod heap;
+mod holders;
+pub mod model;
+mod objects;
+mod owners;
+mod parts;
+mod pools;
+mod pymalloc;
+mod python_type;
+mod scan;
+pub mod space;
+mod take;
+pub mod text;
+mod text_in;
+pub mod window;
+
+pub use objects::Kind;
+pub use take::take;

@@ -1,0 +1,168 @@
+//! From the graph to what a person is told: the owner of a buffer, its name and container, the way to it.
+
+use super::graph::{Graph, Node, Place, Reference};
+use crate::{
+    snapshot::{objects::Kind, text_in},
+    target::memory::Memory,
+};
+
+/// Who holds something.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Owner {
+    /// What it is, in a word.
+    pub what: String,
+    /// Class or type.
+    pub class: String,
+    /// Of a variable, a table.
+    pub name: Option<String>,
+    /// The container of the resource manager that it is in.
+    pub container: Option<String>,
+    /// From the buffer to the owner and beyond.
+    pub chain: Vec<String>,
+}
+
+const DEEPEST: usize = 8;
+/// A way through so many nodes is not worth more.
+const MOST_STEPS: usize = 512;
+
+/// The owner that says most, of all that hold the node.
+#[must_use]
+pub fn owner(memory: &impl Memory, graph: &Graph, node: usize) -> Option<Owner> {
+    let path = best(graph, node)?;
+    let last = path.last()?;
+    let held = graph.nodes.get(last.from)?;
+    let mut owner = match &held.place {
+        Place::Object(kind, class) => Owner { what: kind.noun().to_owned(), class: class.clone(), ..Owner::default() },
+        Place::Python(name) => Owner {
+            what: "Python object".to_owned(),
+            class: name.clone().unwrap_or_else(|| "not known".to_owned()),
+            ..Owner::default()
+        },
+        Place::Static(file) => {
+            Owner { what: "static data".to_owned(), class: file_name(file).to_owned(), ..Owner::default() }
+        }
+        Place::Part => Owner { what: "block without a class".to_owned(), class: "-".to_owned(), ..Owner::default() },
+    };
+    owner.chain = path.iter().filter_map(|step| Some(shown(graph.nodes.get(step.from)?, step.at))).collect();
+    // A variable says its name itself, behind its tensor.
+    if matches!(held.place, Place::Object(Kind::Variable, _)) {
+        owner.name = text_in::std_string(memory, last.at + 8).map(|name| name.trim_end_matches('/').to_owned());
+    }
+    add_holder(memory, graph, last.from, &mut owner);
+    Some(owner)
+}
+
+/// What holds the node itself: a slot of a container under a name, or a Python object.
+pub fn add_holder(memory: &impl Memory, graph: &Graph, node: usize, owner: &mut Owner) {
+    let Some(held) = graph.nodes.get(node) else { return };
+    for slot in &held.references {
+        let Some(part) = graph.nodes.get(slot.from) else { continue };
+        match &part.place {
+            Place::Python(Some(class)) if matches!(held.place, Place::Object(Kind::Handle, _)) => {
+                owner.what = "Python object".to_owned();
+                owner.class = class.clone();
+                owner.chain.push(shown(part, slot.at));
+                return;
+            }
+            Place::Part => {
+                // A resource lies in its container beside the hash and the text of its name.
+                let Some(name) = slot_name(memory, slot.at) else { continue };
+                let Some((container, text)) = container(memory, graph, slot.from) else { continue };
+                owner.chain.extend([format!("slot \"{name}\""), format!("container \"{text}\"")]);
+                owner.chain.extend(device(graph, container.from));
+                if owner.name.as_ref().is_none_or(String::is_empty) {
+                    owner.name = Some(name);
+                }
+                owner.container = Some(text);
+                return;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Hash, length and address of the name lie before the resource's address.
+fn slot_name(memory: &impl Memory, at: u64) -> Option<String> {
+    text_in::view(memory, at.checked_sub(16)?)
+}
+
+/// From the slots of a container to the container, and to its slot beside its name.
+fn container(memory: &impl Memory, graph: &Graph, slots: usize) -> Option<(Reference, String)> {
+    for to_slots in &graph.nodes.get(slots)?.references {
+        for to_container in &graph.nodes.get(to_slots.from)?.references {
+            if let Some(name) = to_container.at.checked_sub(32).and_then(|at| text_in::std_string(memory, at)) {
+                return Some((*to_container, name));
+            }
+        }
+    }
+    None
+}
+
+/// The device whose resource manager it is.
+fn device(graph: &Graph, node: usize) -> Option<String> {
+    let mut at = node;
+    for _ in 0..4 {
+        let references = &graph.nodes.get(at)?.references;
+        let device = references.iter().find(|reference| {
+            let node = graph.nodes.get(reference.from);
+            node.is_some_and(|node| matches!(node.place, Place::Object(Kind::Device, _)))
+        });
+        if let Some(device) = device {
+            return Some(shown(graph.nodes.get(device.from)?, device.at));
+        }
+        at = references.first()?.from;
+    }
+    None
+}
+
+/// The shortest way to the holder that says most.
+fn best(graph: &Graph, node: usize) -> Option<Vec<Reference>> {
+    let mut best: Option<(u32, Vec<Reference>)> = None;
+    let mut seen = vec![node];
+    let mut queue: std::collections::VecDeque<(usize, Vec<Reference>)> = [(node, Vec::new())].into();
+    let mut steps = 0;
+    while let Some((at, path)) = queue.pop_front() {
+        for reference in &graph.nodes.get(at)?.references {
+            steps += 1;
+            if steps > MOST_STEPS || seen.contains(&reference.from) {
+                continue;
+            }
+            seen.push(reference.from);
+            let Some(from) = graph.nodes.get(reference.from) else { continue };
+            let mut path = path.clone();
+            path.push(*reference);
+            let weight = weight(from);
+            if best.as_ref().is_none_or(|(known, _)| weight > *known) {
+                best = Some((weight, path.clone()));
+            }
+            let on = matches!(from.place, Place::Part | Place::Object(Kind::Buffer | Kind::Slice, _));
+            if on && path.len() < DEEPEST {
+                queue.push_back((reference.from, path));
+            }
+        }
+    }
+    best.map(|(_, path)| path)
+}
+
+fn weight(node: &Node) -> u32 {
+    match &node.place {
+        Place::Object(kind, _) => kind.weight(),
+        Place::Python(Some(_)) => 4,
+        Place::Static(_) | Place::Python(None) => 2,
+        Place::Part => 1,
+    }
+}
+
+fn shown(node: &Node, at: u64) -> String {
+    let offset = at - node.range.start;
+    match &node.place {
+        Place::Object(_, class) => format!("{class}+{offset}"),
+        Place::Part => format!("[{}]+{offset}", node.range.end - node.range.start),
+        Place::Python(name) => format!("Python {}+{offset}", name.as_deref().unwrap_or("object")),
+        Place::Static(file) => format!("static data of {}", file_name(file)),
+    }
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

@@ -1,0 +1,165 @@
+//! The search: each level is one pass over what is left of memory when tensors' data are left out.
+
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
+
+use super::{
+    graph::{Graph, Node, Place, Reference},
+    targets::Targets,
+};
+use crate::{
+    snapshot::{
+        heap::{Chunk, Heap, Mapped},
+        objects::{Classes, Kind},
+        pymalloc::Pools,
+        python_type,
+        scan::{self, Read},
+        space::{Area, Space},
+    },
+    target::memory::Memory,
+};
+
+const LEVELS: usize = 6;
+/// Python's objects point to tensors and their handles, not to parts further on.
+const PYTHON_LEVELS: usize = 2;
+/// More nodes are not asked: something is pointed to from everywhere.
+const MOST_NODES: usize = 200_000;
+const MOST_REFERENCES: usize = 32;
+
+/// All that the first pass found.
+pub struct Found<'a, 'b, M> {
+    pub memory: &'a M,
+    pub space: &'a Space,
+    pub heap: &'a Heap,
+    pub mapped: &'a Mapped,
+    pub python: &'a Pools,
+    pub classes: &'a Classes<'b, M>,
+    /// Where no pointers lie: tensors' data, pools, free memory. Sorted.
+    pub data: &'a [Range<u64>],
+    /// The same with Python's objects.
+    pub data_and_python: &'a [Range<u64>],
+}
+
+struct Search<'a, 'b, 'c, M> {
+    found: &'c Found<'a, 'b, M>,
+    graph: Graph,
+    /// Nodes by where their data begin.
+    by_start: FxHashMap<u64, usize>,
+    /// Nodes that the next pass asks for.
+    next: Vec<usize>,
+    types: FxHashMap<u64, Option<String>>,
+}
+
+/// Looks for the holders of `objects`, which become the first nodes in their order.
+#[must_use]
+pub fn search<M: Memory>(found: &Found<'_, '_, M>, objects: &[(Kind, String, u64)]) -> (Graph, Read) {
+    let mut search = Search {
+        found,
+        graph: Graph::default(),
+        by_start: FxHashMap::default(),
+        next: Vec::new(),
+        types: FxHashMap::default(),
+    };
+    for (kind, class, start) in objects {
+        let size = search.chunk(*start).map_or(8, |chunk| chunk.end() - start);
+        search.add(Place::Object(*kind, class.clone()), *start..start + size);
+    }
+    let mut read = Read::default();
+    for level in 0..LEVELS {
+        let targets = search.targets();
+        if search.next.is_empty() {
+            break;
+        }
+        search.next.clear();
+        let skip = if level < PYTHON_LEVELS { found.data } else { found.data_and_python };
+        let pass = scan::each(found.memory, found.space, may_point, skip, |area, start, words| {
+            for (at, &word) in (start..).step_by(8).zip(words) {
+                if let Some(node) = targets.hit(word) {
+                    search.refer(area, at, node);
+                }
+            }
+        });
+        read.bytes += pass.bytes;
+        read.lost += pass.lost;
+    }
+    (search.graph, read)
+}
+
+/// Stacks are left out: most that lies in them is of calls that have returned.
+fn may_point(area: &Area) -> bool {
+    area.writable && (area.is_anonymous() || area.is_file())
+}
+
+impl<M: Memory> Search<'_, '_, '_, M> {
+    fn targets(&self) -> Targets {
+        let nodes = self.next.iter().filter_map(|&index| Some((index, self.graph.nodes.get(index)?)));
+        let ranges = nodes.map(|(index, node)| {
+            // A part may be pointed into, and an object by a base class of its; a buffer is counted by exact pointers.
+            let exact = matches!(node.place, Place::Object(Kind::Buffer | Kind::Slice, _));
+            (node.range.clone(), index, exact)
+        });
+        Targets::new(ranges.collect())
+    }
+
+    fn add(&mut self, place: Place, range: Range<u64>) -> usize {
+        let index = self.graph.nodes.len();
+        if place.is_asked() && index < MOST_NODES {
+            self.next.push(index);
+        }
+        self.by_start.insert(range.start, index);
+        self.graph.nodes.push(Node { place, range, references: Vec::new() });
+        index
+    }
+
+    /// A pointer to `node` lies at `at`.
+    fn refer(&mut self, area: &Area, at: u64, node: usize) {
+        let full = |node: &Node| node.references.len() >= MOST_REFERENCES || node.range.contains(&at);
+        if self.graph.nodes.get(node).is_none_or(full) || self.graph.nodes.len() >= MOST_NODES {
+            return;
+        }
+        let Some(from) = self.holder(area, at) else { return };
+        if let Some(node) = self.graph.nodes.get_mut(node) {
+            node.references.push(Reference { from, at });
+        }
+    }
+
+    /// The node that an address lies in; `None`: in memory that nobody uses.
+    fn holder(&mut self, area: &Area, at: u64) -> Option<usize> {
+        if area.is_file() {
+            return Some(self.statics(area));
+        }
+        if let Some(chunk) = self.chunk(at) {
+            let known = self.by_start.get(&chunk.data()).copied();
+            return (chunk.live && at >= chunk.data()).then(|| known.unwrap_or_else(|| self.object(chunk)));
+        }
+        let (block, size) = self.found.python.block(at)?;
+        if let Some(&known) = self.by_start.get(&block) {
+            return Some(known);
+        }
+        let name = python_type::name(self.found.memory, block, size, &mut self.types);
+        Some(self.add(Place::Python(name), block..block + size))
+    }
+
+    fn statics(&mut self, area: &Area) -> usize {
+        if let Some(&known) = self.by_start.get(&area.range.start) {
+            return known;
+        }
+        self.add(Place::Static(area.name.clone()), area.range.clone())
+    }
+
+    fn object(&mut self, chunk: Chunk) -> usize {
+        let class = self.found.memory.word(chunk.data()).ok().and_then(|word| self.found.classes.known(word));
+        let place = class.map_or(Place::Part, |class| Place::Object(class.kind, class.name.clone()));
+        self.add(place, chunk.data()..chunk.end())
+    }
+
+    /// The chunk that holds an address, of an arena or with a mapping of its own.
+    fn chunk(&self, address: u64) -> Option<Chunk> {
+        let block = || self.found.mapped.block(address);
+        let mapped = || {
+            block().map(|block| Chunk { start: block.data - 16, size: block.range().end - block.data + 16, live: true })
+        };
+        self.found.heap.segments.chunk(address).or_else(mapped)
+    }
+}
