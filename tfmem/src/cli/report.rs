@@ -13,6 +13,7 @@ pub fn report(args: &Report) -> Result<u8, Failure> {
     let choices = Choices {
         grace_ns: args.grace.map(|grace| grace.as_nanos() as u64),
         min_bytes: args.min_bytes.map(|bytes| bytes.as_u64()),
+        max_rows: None,
     };
     let replay = replay::file(&args.recording, choices)
         .map_err(|error| Failure::usage(format!("cannot read {}: {error}", args.recording.display())))?;
