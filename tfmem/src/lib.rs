@@ -18,4 +18,5 @@ pub mod recording;
 pub mod report;
 pub mod retention;
 pub mod stream;
+pub mod symbols;
 pub mod target;

@@ -10,7 +10,9 @@
 //! Layouts: System V ABI, chapters 4 and 5 (<https://refspecs.linuxfoundation.org/elf/gabi4+/contents.html>), by way of
 //! `object`'s definitions. Every number that comes from the file is checked before use.
 
+mod functions;
 mod nameless;
+mod section;
 mod symbols;
 mod tls;
 
@@ -24,6 +26,7 @@ use object::pod::{Pod, from_bytes, slice_from_all_bytes};
 
 use crate::catalogue::{self, LANDMARKS};
 
+pub use functions::Functions;
 pub use nameless::nameless;
 pub use symbols::{Hit, Symbol, Table};
 pub use tls::{ModuleSlot, TlsVariable};
@@ -62,7 +65,7 @@ struct Segment {
 }
 
 /// A byte range of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Range {
     offset: u64,
     size: u64,

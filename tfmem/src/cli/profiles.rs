@@ -13,6 +13,7 @@ use crate::{
     profile::{Profile, Selection},
     recording::replay::{self, Choices},
     report::model::{Report, SCHEMA},
+    symbols,
 };
 
 /// Groups of survivors of one boundary: more are not told apart.
@@ -40,7 +41,9 @@ pub fn report(path: &Path) -> Result<Report, Failure> {
     for note in &replay.notes {
         log::warn!("{}: {note}", path.display());
     }
-    Ok(replay.report)
+    let mut report = replay.report;
+    symbols::name_here(&mut report);
+    Ok(report)
 }
 
 /// # Errors
