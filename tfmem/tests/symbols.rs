@@ -187,7 +187,7 @@ fn tensorflows_library_is_never_read_whole() {
     let (peak, read) = (figure("status", "VmHWM") >> 10, (figure("io", "rchar") - before) >> 20);
     eprintln!("{places} places, {named} named: peak {peak} MiB, {read} MiB read of {} MiB", elf.len() >> 20);
     assert!(named as u64 > places / 3, "{named}");
-    assert!(peak < 80 + places / 1000, "{peak} MiB");
+    assert!(peak < 80 + places / 1500, "{peak} MiB");
     assert!(read < elf.len() >> 22, "{read} MiB");
 }
 

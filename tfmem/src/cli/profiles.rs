@@ -24,6 +24,12 @@ const MOST_ROWS: usize = 100_000;
 /// # Errors
 /// When the file is neither.
 pub fn report(path: &Path) -> Result<Report, Failure> {
+    let mut report = read(path)?;
+    symbols::name_here(&mut report);
+    Ok(report)
+}
+
+fn read(path: &Path) -> Result<Report, Failure> {
     let unreadable = |error: &dyn std::fmt::Display| Failure::usage(format!("cannot read {}: {error}", path.display()));
     let mut file = fs::File::open(path).map_err(|error| unreadable(&error))?;
     let mut first = [0];
@@ -41,9 +47,7 @@ pub fn report(path: &Path) -> Result<Report, Failure> {
     for note in &replay.notes {
         log::warn!("{}: {note}", path.display());
     }
-    let mut report = replay.report;
-    symbols::name_here(&mut report);
-    Ok(report)
+    Ok(replay.report)
 }
 
 /// # Errors

@@ -65,6 +65,7 @@ impl Lines {
             outermost.inlined = false;
         }
         out.retain(|frame| !frame.inlined || !frame.name.is_empty());
+        out.shrink_to_fit();
         out
     }
 }

@@ -96,7 +96,8 @@ impl File {
         let symbol = self.functions.at(address);
         let mut frames = self.lines.as_ref().map(|lines| lines.frames(address)).unwrap_or_default();
         if frames.is_empty() {
-            frames.push(Frame::named(FrameKind::Native, ""));
+            // Room for one: there may be a million.
+            frames = vec![Frame::named(FrameKind::Native, "")];
         }
         for frame in &mut frames {
             frame.module = Some(file.name.clone());

@@ -45,10 +45,11 @@ pub fn name_here(report: &mut Report) {
 
 type CodeKey = (String, Option<String>);
 
-/// The place of a frame that is named by it.
+/// The place of a frame that is named by it, and that nobody tried to name.
 fn unnamed(frame: &Frame) -> Option<(CodeFile, u64)> {
     let (module, address) = (frame.module.as_ref()?, frame.address?);
-    let is_place = frame.kind == FrameKind::Native && frame.name == place_name(Some(module), address);
+    let is_place =
+        frame.kind == FrameKind::Native && frame.unknown.is_none() && frame.name == place_name(Some(module), address);
     is_place.then(|| (CodeFile { name: module.clone(), build_id: frame.build_id.clone() }, address))
 }
 
@@ -59,7 +60,11 @@ fn replaced(frame: Frame, named: &BTreeMap<(CodeKey, u64), Vec<Frame>>, map: Opt
         return frames.iter().map(|found| Frame { offset: frame.offset, ..found.clone() }).collect();
     }
     match (&frame.module, frame.address) {
-        (None, Some(address)) if frame.kind == FrameKind::Native && frame.name == place_name(None, address) => {
+        (None, Some(address))
+            if frame.kind == FrameKind::Native
+                && frame.unknown.is_none()
+                && frame.name == place_name(None, address) =>
+        {
             vec![map.map_or_else(|| without_name(address, Unknown::JitWithoutMap), |map| map.frame(address))]
         }
         _ => vec![frame],

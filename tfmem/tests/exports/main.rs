@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod browser;
+mod command;
 mod flame;
 mod pprof;
 mod wire;
