@@ -87,7 +87,7 @@ fn it_tells_nothing_of_the_machine_where_it_was_made() {
 
 #[test]
 fn options_can_be_chosen_anew() {
-    let choices = Choices { grace_ns: Some(100_000_000), min_bytes: Some(1) };
+    let choices = Choices { grace_ns: Some(100_000_000), min_bytes: Some(1), ..Choices::default() };
     let report = report(&recording(), choices).report;
     assert_eq!((report.options.grace_ms, report.options.min_bytes), (100, 1));
 }

@@ -11,7 +11,9 @@
 //! `object`'s definitions. Every number that comes from the file is checked before use.
 
 mod frames;
+mod functions;
 mod nameless;
+mod section;
 mod symbols;
 mod tls;
 
@@ -26,6 +28,7 @@ use object::pod::{Pod, from_bytes, slice_from_all_bytes};
 use crate::catalogue::{self, LANDMARKS};
 
 pub use frames::Frames;
+pub use functions::Functions;
 pub use nameless::nameless;
 pub use symbols::{Hit, Symbol, Table};
 pub use tls::{ModuleSlot, TlsVariable};
@@ -64,7 +67,7 @@ struct Segment {
 }
 
 /// A byte range of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Range {
     offset: u64,
     size: u64,

@@ -5,7 +5,12 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use bytesize::ByteSize;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
-use crate::{attach::memory::Backend, live::symbols::Symbol};
+use crate::{
+    attach::memory::Backend,
+    live::symbols::Symbol,
+    profile::{Selection, Which},
+    report::model::Layer,
+};
 
 /// Tells which memory TensorFlow did not give back: what outlived the close of a session, how much of it is really
 /// resident, which op allocated it, why it is still there, and what gives it back.
@@ -30,6 +35,8 @@ Examples:
   sudo tfmem trace --pid 4711 --until-close    the same, ends by itself after the next close of a session
   sudo tfmem doctor                            can it work here, and what is missing
   sudo tfmem run -o job.tfmem -- python train.py       record it; later, anywhere: tfmem report job.tfmem
+  tfmem flame job.tfmem -o held.svg            who allocated what is still held
+  tfmem export job.tfmem --format pprof -o held.pb.gz
 
 Exit status: 0 done, 1 tfmem failed, 2 wrong usage or missing privilege, 3 --fail-above was met.
 `run` passes on the program's own status (128 + n when signal n ended it, 127 command not found,
@@ -51,7 +58,20 @@ pub enum Command {
     Doctor(Doctor),
     /// Show the report of a recorded trace again; needs no privileges
     Report(Report),
+    /// Draw who allocated what survived, as a flame graph (SVG)
+    #[cfg(feature = "flame")]
+    Flame(Flame),
+    /// Write survivors by stack, or memory over time, for other tools
+    #[command(after_help = EXPORT_FORMATS)]
+    Export(Export),
 }
+
+const EXPORT_FORMATS: &str = "\
+Formats:
+  folded      one line for each stack, for flamegraph.pl and its kin
+  pprof       for `go tool pprof`: inuse_space and inuse_objects
+  speedscope  for https://www.speedscope.app
+  perfetto    Chrome's trace events, for https://ui.perfetto.dev: memory over time with boundaries as marks";
 
 const DOCTOR_STATUS: &str = "\
 Everything is found out by trying, on tfmem itself and on children of its own.
@@ -181,6 +201,89 @@ pub struct Report {
     pub show: Show,
 }
 
+/// Which survivors.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Survivors {
+    /// Survivors of this boundary: its number in the report, `last` (the last close or mark) or `end`
+    #[arg(long, default_value = "end", value_name = "WHICH")]
+    pub boundary: Which,
+    /// Of this process alone; of all without
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// Of this layer alone, such as pool_chunk or heap
+    #[arg(long, value_parser = layer, value_name = "LAYER")]
+    pub layer: Option<Layer>,
+}
+
+impl Survivors {
+    #[must_use]
+    pub const fn selection(&self) -> Selection {
+        Selection { which: self.boundary, pid: self.pid, layer: self.layer }
+    }
+}
+
+#[cfg(feature = "flame")]
+#[derive(Debug, ClapArgs)]
+pub struct Flame {
+    /// A recording (`tfmem run -o FILE`), or a report in JSON
+    #[arg(value_name = "RECORDING")]
+    pub recording: PathBuf,
+    /// Where the picture goes; `-`: to stdout
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    #[command(flatten)]
+    pub survivors: Survivors,
+    /// What the width of a frame means
+    #[arg(long, value_enum, default_value_t = Weight::Bytes)]
+    pub weight: Weight,
+    /// Draw what changed since this recording or JSON report
+    #[arg(long, value_name = "RECORDING")]
+    pub diff: Option<PathBuf>,
+    /// Draw what changed since this boundary (with --diff: of that recording)
+    #[arg(long, value_name = "WHICH")]
+    pub diff_boundary: Option<Which>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Export {
+    /// A recording (`tfmem run -o FILE`), or a report in JSON
+    #[arg(value_name = "RECORDING")]
+    pub recording: PathBuf,
+    #[arg(long, value_enum)]
+    pub format: ExportFormat,
+    /// Where it goes; `-`: to stdout
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    #[command(flatten)]
+    pub survivors: Survivors,
+    /// What the figures of `folded` are; other formats have both
+    #[arg(long, value_enum, default_value_t = Weight::Bytes)]
+    pub weight: Weight,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    Folded,
+    Pprof,
+    Speedscope,
+    Perfetto,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Weight {
+    Bytes,
+    Count,
+}
+
+impl From<Weight> for crate::profile::Weight {
+    fn from(weight: Weight) -> Self {
+        match weight {
+            Weight::Bytes => Self::Bytes,
+            Weight::Count => Self::Count,
+        }
+    }
+}
+
 /// What becomes of a report.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Show {
@@ -196,6 +299,12 @@ pub struct Show {
     /// Colours in the text report
     #[arg(long, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
     pub color: Color,
+}
+
+/// By the report's word for it.
+fn layer(text: &str) -> Result<Layer, String> {
+    serde_json::from_value(text.into())
+        .map_err(|_| "expected device, pinned, managed, pool_region, pool_chunk, mapping or heap".to_owned())
 }
 
 /// `LIB:SYMBOL`. Names in symbol tables hold no colon; paths may.
@@ -274,6 +383,12 @@ mod tests {
     #[test]
     fn the_definitions_are_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn layers_have_the_names_of_the_report() {
+        assert_eq!(layer("pool_chunk"), Ok(Layer::PoolChunk));
+        assert!(layer("chunks").is_err());
     }
 
     #[test]

@@ -3,9 +3,13 @@
 mod args;
 mod doctor;
 mod exit;
+mod export;
+#[cfg(feature = "flame")]
+mod flame;
 mod mark;
 mod output;
 mod privilege;
+mod profiles;
 mod report;
 mod run;
 mod snapshot;
@@ -31,6 +35,9 @@ pub fn main() -> ExitCode {
         Command::Mark(mark) => mark::mark(&mark),
         Command::Doctor(doctor) => doctor::doctor(&doctor),
         Command::Report(report) => report::report(&report),
+        #[cfg(feature = "flame")]
+        Command::Flame(flame) => flame::flame(&flame),
+        Command::Export(export) => export::export(&export),
     };
     match result {
         Ok(status) => ExitCode::from(status),

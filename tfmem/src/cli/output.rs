@@ -31,8 +31,11 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
     if !BUFFER.contains(&buffer) {
         return Err(Failure::usage(format!("--buffer {}: from 64 KiB to 1 GiB", options.buffer)));
     }
-    let judged =
-        retention::Options { grace_ns: options.grace.as_nanos() as u64, min_bytes: options.min_bytes.as_u64() };
+    let judged = retention::Options {
+        grace_ns: options.grace.as_nanos() as u64,
+        min_bytes: options.min_bytes.as_u64(),
+        ..retention::Options::default()
+    };
     let analysis = retention::Analysis::new(judged);
     // Before anything else: a file that cannot be made is no reason to start a program in vain.
     if let Some(path) = &options.show.report_file {

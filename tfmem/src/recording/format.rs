@@ -168,8 +168,8 @@ impl Head {
     }
 
     #[must_use]
-    pub const fn options(&self) -> Options {
-        Options { grace_ns: self.grace_ns, min_bytes: self.min_bytes }
+    pub fn options(&self) -> Options {
+        Options { grace_ns: self.grace_ns, min_bytes: self.min_bytes, ..Options::default() }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{
 pub struct Choices {
     pub grace_ns: Option<u64>,
     pub min_bytes: Option<u64>,
+    pub max_rows: Option<usize>,
 }
 
 /// A report, and what there is to say about the recording itself.
@@ -36,6 +37,7 @@ pub fn replay<R: Read>(mut reader: Reader<R>, choices: Choices) -> Result<Replay
     let mut analysis = Analysis::new(Options {
         grace_ns: choices.grace_ns.unwrap_or(recorded.grace_ns),
         min_bytes: choices.min_bytes.unwrap_or(recorded.min_bytes),
+        max_rows: choices.max_rows.unwrap_or(recorded.max_rows),
     });
     for event in &mut reader {
         analysis.feed(&event);

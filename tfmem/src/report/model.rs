@@ -21,6 +21,9 @@ pub struct Report {
     pub capabilities: BTreeMap<String, String>,
     pub options: ReportOptions,
     pub started_at: String,
+    /// The same moment on the boot clock, ns: what ties the timelines' edges to dates.
+    #[serde(default)]
+    pub started_ns: u64,
     pub ended_at: String,
     pub processes: Vec<Process>,
     /// Stacks by id; an entry's frames go from the innermost outwards.
@@ -385,7 +388,7 @@ pub struct Released {
     pub summary: String,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frame {
     pub kind: FrameKind,
     pub name: String,
@@ -398,18 +401,63 @@ pub struct Frame {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
     /// Of the module.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_id: Option<String>,
     /// Place of the address in the module's file.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
+    /// The compiler put this function's code into the next frame outwards.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub inlined: bool,
+    /// Why `name` is a place and no function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<Unknown>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FrameKind {
     Python,
     Native,
     Op,
     Kernel,
+}
+
+/// Why a function's name is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unknown {
+    /// The file has no symbols.
+    Stripped,
+    /// The file has symbols, and none is about this place.
+    NoSymbol,
+    /// The file is not there any more.
+    FileGone,
+    /// Another file has its path now.
+    FileReplaced,
+    /// The file cannot be read, or makes no sense.
+    FileUnreadable,
+    /// No file shows this code, and the program wrote no map of what it made at run time (`/tmp/perf-PID.map`).
+    JitWithoutMap,
+    /// There is such a map, and it does not name this place.
+    NotInMap,
+}
+
+impl Frame {
+    /// A frame that is known by its name alone.
+    #[must_use]
+    pub fn named(kind: FrameKind, name: impl Into<String>) -> Self {
+        Self {
+            kind,
+            name: name.into(),
+            file: None,
+            line: None,
+            module: None,
+            address: None,
+            build_id: None,
+            offset: None,
+            inlined: false,
+            unknown: None,
+        }
+    }
 }

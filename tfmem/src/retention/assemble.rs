@@ -39,6 +39,7 @@ pub(super) fn report(analysis: &Analysis, facts: Facts) -> Report {
             min_bytes: analysis.options.min_bytes,
         },
         started_at: clock.rfc3339(start),
+        started_ns: start,
         ended_at: clock.rfc3339(analysis.last),
         stacks: stacks::named(analysis.ledger.stacks(), &processes),
         processes,

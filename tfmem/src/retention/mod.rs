@@ -46,11 +46,13 @@ pub struct Options {
     pub grace_ns: u64,
     /// Survivors in smaller groups are summed up in one row.
     pub min_bytes: u64,
+    /// The same goes for groups beyond so many.
+    pub max_rows: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { grace_ns: 2_000_000_000, min_bytes: 1 << 20 }
+        Self { grace_ns: 2_000_000_000, min_bytes: 1 << 20, max_rows: 200 }
     }
 }
 
@@ -149,6 +151,7 @@ impl Analysis {
             process: self.ledger.processes().nth(i)?,
             trace_start: self.start.unwrap_or(0),
             min_bytes: self.options.min_bytes,
+            max_rows: self.options.max_rows,
         })
     }
 

@@ -35,6 +35,7 @@ pub(super) struct Scene<'a> {
     pub after: u64,
     pub trace_start: u64,
     pub min_bytes: u64,
+    pub max_rows: usize,
 }
 
 impl Scene<'_> {

@@ -33,7 +33,9 @@ fn shown(stacks: &Stacks, frame: u64) -> Frame {
         }
         Place::Nowhere { address } => (format!("{address:#x}"), None, None, address, None),
     };
-    Frame { kind: FrameKind::Native, name, file: None, line: None, module, build_id, address: Some(address), offset }
+    let address = Some(address);
+    let (file, line, inlined, unknown) = (None, None, false, None);
+    Frame { kind: FrameKind::Native, name, file, line, module, build_id, address, offset, inlined, unknown }
 }
 
 /// How much of what was allocated has a stack; `None`: none were taken.

@@ -16,9 +16,6 @@ use crate::ledger::types::{BlockLayer, SessionId};
 use crate::report::model::{Cause, Layer, Survivor, Verdict};
 use crate::report::units::counted;
 
-/// Rows of a boundary; smaller groups are folded into one row for each cause and layer.
-const MAX_ROWS: usize = 200;
-
 /// What the blocks of a group have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
@@ -120,7 +117,7 @@ fn rank(key: &Key) -> Rank<'_> {
 /// A row for each group that is large enough, and one for all others of a cause and layer, so that the sums of both
 /// stay exact. The rows take the ranges of the groups.
 fn rows(scene: &Scene, groups: &mut [Group]) -> Vec<Row> {
-    let large = groups.iter().take(MAX_ROWS).take_while(|g| g.bytes >= scene.min_bytes).count();
+    let large = groups.iter().take(scene.max_rows).take_while(|g| g.bytes >= scene.min_bytes).count();
     let (shown, small) = groups.split_at_mut(large);
     let mut rows: Vec<Row> = Vec::with_capacity(large + 8);
     for group in shown {

@@ -59,6 +59,7 @@ pub(super) struct Context<'a> {
     pub process: &'a Process,
     pub trace_start: u64,
     pub min_bytes: u64,
+    pub max_rows: usize,
 }
 
 impl Watch {
@@ -182,6 +183,7 @@ impl Watch {
             after: now,
             trace_start: cx.trace_start,
             min_bytes: cx.min_bytes,
+            max_rows: cx.max_rows,
         };
         let (rows, verdicts) = survivors::judge(&scene);
         Record {

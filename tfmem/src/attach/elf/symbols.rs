@@ -12,7 +12,7 @@ const WINDOW: u64 = 1 << 20;
 /// No symbol of the catalogue is longer; a name that does not end within this is no match.
 const LONGEST_NAME: u64 = 1024;
 /// A symbol table larger than this is damaged (libtensorflow_cc's full one has 30 MB).
-const MAX_SYMBOLS: u64 = 256 << 20;
+pub(super) const MAX_SYMBOLS: u64 = 256 << 20;
 /// Steps in one hash chain. Real chains have about one entry; a damaged table could be a circle.
 const LONGEST_CHAIN: u32 = 1 << 16;
 
@@ -64,9 +64,9 @@ type Visit<'a> = &'a mut dyn FnMut(&[u8], u32, &Sym64<LE>);
 
 /// A symbol table and its strings.
 #[derive(Clone, Copy, Debug)]
-struct Tables {
-    symbols: Range,
-    strings: Range,
+pub(super) struct Tables {
+    pub symbols: Range,
+    pub strings: Range,
 }
 
 impl Elf {
@@ -197,7 +197,7 @@ impl Elf {
         Ok(self.tables(table)?.is_some())
     }
 
-    fn tables(&self, table: Table) -> Result<Option<Tables>> {
+    pub(super) fn tables(&self, table: Table) -> Result<Option<Tables>> {
         match table {
             Table::Dynamic => self.dynamic_tables(),
             Table::Full => self.section_tables(elf::SHT_SYMTAB),

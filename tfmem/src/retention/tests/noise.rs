@@ -92,7 +92,7 @@ impl Dice {
 
 fn noise(seed: u64) -> (Report, bool) {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let mut analysis = Analysis::new(Options { grace_ns: 500, min_bytes: 1 << 20 });
+    let mut analysis = Analysis::new(Options { grace_ns: 500, min_bytes: 1 << 20, ..Options::default() });
     let mut at = 1000;
     let mut huge = false;
     for _ in 0..600 {
