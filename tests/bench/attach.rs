@@ -4,7 +4,10 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
-use tfmem::attach::cache::Cache;
+use tfmem::{
+    attach::{cache::Cache, elf::Elf},
+    unwind::table::cache as tables,
+};
 use tfmem_tests::machine;
 
 use crate::figure::{Figure, median};
@@ -18,8 +21,16 @@ pub fn measure(rounds: usize) -> Result<Vec<Figure>> {
         .find(|path| path.exists())
         .context("the environment has no libtensorflow_cc.so.2")?;
     let (mut first, mut second) = (Vec::new(), Vec::new());
+    let (mut made, mut remembered, mut rows) = (Vec::new(), Vec::new(), 0.0);
     for _ in 0..rounds {
         let cache = TempDir::new()?;
+        let (tables, elf) = (tables::Cache::at(cache.path()), Elf::open(&library)?);
+        for times in [&mut made, &mut remembered] {
+            let begun = Instant::now();
+            let table = tables.table(&elf)?.context("the library has no unwind information")?.compact();
+            times.push(begun.elapsed().as_secs_f64() * 1e3);
+            rows = table.rows.len() as f64;
+        }
         let cache = Cache::at(cache.path());
         for times in [&mut first, &mut second] {
             let begun = Instant::now();
@@ -29,5 +40,8 @@ pub fn measure(rounds: usize) -> Result<Vec<Figure>> {
     }
     let first = Figure::new("symbols of libtensorflow_cc 2.21, uncached", "ms", median(&mut first)).goal("< 2 s");
     let second = Figure::new("the same, cached", "ms", median(&mut second)).goal("< 300 ms");
-    Ok(vec![first, second])
+    let made = Figure::new("unwind table of libtensorflow_cc 2.21, made", "ms", median(&mut made));
+    let remembered = Figure::new("the same, cached", "ms", median(&mut remembered));
+    let rows = Figure::new("its rows in the kernel, 8 bytes each", "rows", rows);
+    Ok(vec![first, second, made, remembered, rows])
 }

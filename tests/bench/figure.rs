@@ -70,9 +70,11 @@ pub fn document(table: &str, rounds: usize) -> String {
         "# What tfmem costs\n\nWritten by `cargo xtask bench`; run it to get the figures of your machine. Linux {}, {cores} \
          cores, medians of {rounds} rounds.\n\n{table}\n## Method\n\n\
          * *Probe*: a stand-in for TensorFlow's framework library whose `AddTraceMe` does nothing is called from one \
-         thread, without a probe, with an empty BPF program on the same instruction, and under `tfmem run`. The ratio \
+         thread (its CPU time), without a probe, with an empty BPF program on the same instruction, and under `tfmem run`. The ratio \
          that counts is tfmem's against the empty program: the trap itself is the kernel's price and differs between \
          machines (nested virtualisation makes it dear).\n\
+         * *Stack*: the same calls from 60 frames deep, by the same way or by another one each time. \
+         Half of the calls (chunks taken) have a stack; the figure is that of a call with one.\n\
          * *Mapping*: `mmap`, one touch, `munmap` of 64 KiB in a loop, with and without tfmem.\n\
          * *Program*: wall time of a real script with and without tfmem, in turns.\n\
          * *Attach*: time to find a library's symbols and to choose the instructions, without and with the cache.\n\

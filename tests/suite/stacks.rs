@@ -1,7 +1,7 @@
 //! Stacks walked in the kernel against those that the program sees itself.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     path::{Path, PathBuf},
 };
@@ -12,7 +12,11 @@ use tfmem::{
     event::{Body, Event, Stack, StackId},
     recording::reader::Reader,
 };
-use tfmem_tests::{fixtures, machine, program::Program};
+use tfmem_tests::{
+    fixtures::{self, FRAMEWORK, Variant},
+    machine,
+    program::Program,
+};
 
 /// How a stack ends, as on the wire.
 const COMPLETE: u32 = 0;
@@ -159,6 +163,26 @@ fn a_stack_travels_once() -> Result<()> {
     ensure!(ids.len() >= 1000, "{} mappings have a stack", ids.len());
     let sent = recorded.events.iter().filter(|event| matches!(&event.body, Body::Stack(s) if s.id == ids[500])).count();
     ensure!(ids.iter().all(|id| *id == ids[500]) && sent == 1, "sent {sent} times");
+    Ok(())
+}
+
+/// Walks are remembered; one from the same place, by another way, is another one all the same.
+#[test]
+fn ways_are_told_apart() -> Result<()> {
+    if !machine::can_trace("ways_are_told_apart") {
+        return Ok(());
+    }
+    let fixtures = fixtures::get()?;
+    let folder = fixtures.library(Variant::Plain, FRAMEWORK).parent().context("no folder")?.to_owned();
+    // Three levels, two calls on each: eight ways, one after the other.
+    let command = [fixtures.storm(), folder, "4000".into(), "3".into(), "new".into()];
+    let recorded = record(&command, &["--stacks", "dwarf"])?;
+    let chunks = recorded.events.iter().filter(|event| matches!(event.body, Body::ChunkAlloc { .. }));
+    let ids: Vec<StackId> = chunks.filter_map(|event| event.stack).collect();
+    ensure!(ids.len() == 4000, "{} chunks with a stack", ids.len());
+    let ways: BTreeSet<StackId> = ids.iter().copied().take(8).collect();
+    ensure!(ways.len() == 8, "{} ways", ways.len());
+    ensure!(ids.iter().zip(ids.iter().skip(8)).all(|(before, after)| before == after), "ways are mixed up");
     Ok(())
 }
 

@@ -38,6 +38,8 @@ const FILES: u32 = 4096;
 const PROCESSES: u32 = 128;
 const RETURNS: u32 = 8192;
 const SENT: u32 = 65_536;
+/// Walks that are remembered (2.6 KiB each): a few for each thread that allocates.
+const WALKS: u32 = 2048;
 
 impl Stacks {
     /// As the programs know it.
@@ -59,6 +61,7 @@ impl Stacks {
             ("UNWIND_RANGES", PROCESSES),
             ("RETURNS", RETURNS),
             ("STACKS_SENT", SENT),
+            ("WALKS", WALKS),
         ];
         if self != Self::Off {
             for (name, size) in sizes {
