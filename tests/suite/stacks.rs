@@ -16,6 +16,7 @@ use tfmem_tests::{
     fixtures::{self, FRAMEWORK, Variant},
     machine,
     program::Program,
+    trace::{Trace, Traced},
 };
 
 /// How a stack ends, as on the wire.
@@ -143,6 +144,37 @@ fn stacks_go_through_probed_returns_and_code_made_at_run_time() -> Result<()> {
         let program = |frames: &[String]| frames.iter().any(|frame| frame.starts_with("stacks+"));
         ensure!(program(&shown[..place]) && program(&shown[place..]), "{what}: {shown:?}");
     }
+    Ok(())
+}
+
+/// Each new stack is walked a second time, by framehop from a copy of the stack's memory.
+#[test]
+fn another_unwinder_agrees_on_fixtures() -> Result<()> {
+    if !machine::can_trace("another_unwinder_agrees_on_fixtures") {
+        return Ok(());
+    }
+    let traced = Trace::new()?.options(&["--stacks", "copy"]).run(fixtures::get()?.stacks())?;
+    agrees(&traced, 15)
+}
+
+#[test]
+fn another_unwinder_agrees_on_tensorflow() -> Result<()> {
+    if !machine::can_trace("another_unwinder_agrees_on_tensorflow") {
+        return Ok(());
+    }
+    let python = machine::required_python("tf-2.21.0")?;
+    let script = machine::file("cases/01_unclosed_tf1_session.py");
+    let traced = Trace::new()?.options(&["--stacks", "copy", "--buffer", "256MiB"]).run([python, script])?;
+    agrees(&traced, 500)
+}
+
+fn agrees(traced: &Traced, least: u64) -> Result<()> {
+    let count = |kind: &str| traced.report.losses.get(kind).copied().unwrap_or(0);
+    let (equal, unlike, in_part) =
+        (count("stacks_checked"), count("stacks_unlike_framehop"), count("stacks_checked_in_part"));
+    println!("{equal} stacks are framehop's too, {unlike} are not, it did not reach the end of {in_part}");
+    ensure!(equal >= least, "{equal} stacks are equal: {:?}", traced.report.losses);
+    ensure!(unlike * 200 <= equal, "{unlike} of {equal} stacks are not framehop's");
     Ok(())
 }
 

@@ -40,7 +40,7 @@ pub static STACKS_SENT: LruHashMap<u64, u8> = LruHashMap::with_max_entries(1, 0)
 pub static WALKS: LruHashMap<WalkKey, Walk> = LruHashMap::with_max_entries(1, 0);
 
 /// Return addresses that a return probe replaces by its own: by process and place on the stack. Entered where a probed
-/// function is, before its return address is replaced. LRU: nobody removes them.
+/// function is, before its return address is replaced, removed when it has returned. LRU: some never do.
 #[map]
 pub static RETURNS: LruHashMap<ReturnPlace, u64> = LruHashMap::with_max_entries(1, 0);
 

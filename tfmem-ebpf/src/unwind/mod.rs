@@ -12,7 +12,7 @@ use aya_ebpf::{
         bpf_probe_read_kernel, bpf_probe_read_user,
         generated::{bpf_get_current_task_btf, bpf_probe_read_user as bpf_probe_read_user_raw, bpf_task_pt_regs},
     },
-    programs::ProbeContext,
+    programs::{ProbeContext, RetProbeContext},
 };
 use tfmem_common::{
     counters,
@@ -29,7 +29,7 @@ use self::{
 use crate::{
     emit::{count, header},
     gate::{Current, now},
-    maps::{EVENTS, STACKS_OFF, stacks},
+    maps::{EVENTS, STACKS_COPY, STACKS_OFF, stacks},
 };
 
 /// Offsets in `struct pt_regs` of x86-64, which is part of the kernel's interface.
@@ -48,11 +48,11 @@ pub fn at_entry(current: &Current, ctx: &ProbeContext) -> u64 {
     take(current, registers, EXACT | ENTRY)
 }
 
-/// The same, of a function whose return is probed too.
+/// A function whose return is probed is entered: the kernel will replace its return address, which is noted.
 #[inline(always)]
-pub fn at_entry_with_return(current: &Current, ctx: &ProbeContext) -> u64 {
+pub fn entered(current: &Current, ctx: &ProbeContext) {
     if stacks() == STACKS_OFF {
-        return 0;
+        return;
     }
     // SAFETY: as above.
     let stack = unsafe { (*ctx.regs).rsp };
@@ -65,7 +65,18 @@ pub fn at_entry_with_return(current: &Current, ctx: &ProbeContext) -> u64 {
             count(counters::RETURNS_FULL);
         }
     }
-    at_entry(current, ctx)
+}
+
+/// A function whose return is probed has returned: its return address is nobody's any more.
+#[inline(always)]
+pub fn returned(current: &Current, ctx: &RetProbeContext) {
+    if stacks() == STACKS_OFF {
+        return;
+    }
+    // SAFETY: the context's registers are valid while the program runs. The return took the address off the stack.
+    let stack = unsafe { (*ctx.regs).rsp }.wrapping_sub(8);
+    // There is none when the caller is code of no file.
+    let _ = RETURNS.remove(ReturnPlace { stack, pid: u64::from(current.pid()) });
 }
 
 /// The stack of a thread in a system call.
@@ -124,6 +135,7 @@ pub extern "C" fn unwind_take(number: u32) -> u64 {
     scratch.walk.unsure = 0;
     scratch.walk.reach = 0;
     scratch.walk.bp = scratch.registers.bp;
+    let bp = scratch.registers.bp;
     scratch.walk.by_bp = 0;
     scratch.bp_at = 0;
     scratch.bp_first = 1;
@@ -131,6 +143,9 @@ pub extern "C" fn unwind_take(number: u32) -> u64 {
     let id = unwind_walk(number);
     // SAFETY: only presence is asked for.
     if unsafe { STACKS_SENT.get(id) }.is_none() {
+        if stacks() == STACKS_COPY {
+            copy(scratch, id, bp);
+        }
         send(scratch, id);
     } else if scratch.walk.unsure == 0 && scratch.stack.end <= end::TRUNCATED {
         // Seen a second time: likely to come again. (One that is not remembered is walked again.)
@@ -199,6 +214,35 @@ pub extern "C" fn unwind_walk(number: u32) -> u64 {
     let hash = step::mix(scratch.hash, u64::from(why));
     // The multiplication leaves the low bits weak: fold the high ones in. Never 0.
     (hash ^ (hash >> 29)) | 1
+}
+
+/// Sends the memory of a stack, from its innermost page on.
+#[inline(always)]
+fn copy(scratch: &Scratch, id: u64, bp: u64) {
+    let WalkKey { pc, sp, .. } = scratch.key;
+    for number in 0..wire::MOST_PAGES {
+        let Some(mut entry) = EVENTS.reserve::<wire::Copy>(0) else {
+            count(counters::DROPPED_BASE + u32::from(kind::COPY));
+            return;
+        };
+        let address = (sp & !4095).wrapping_add(number << 12);
+        let record = entry.as_mut_ptr();
+        // SAFETY: the reservation is ours and as large as the record; the words are written by the helper, which checks
+        // the address, and every other field here.
+        let read = unsafe {
+            (*record).header = scratch.stack.header;
+            (*record).header.kind = kind::COPY;
+            (*record).id = id;
+            ((*record).pc, (*record).sp, (*record).bp, (*record).address) = (pc, sp, bp, address);
+            bpf_probe_read_user_raw((&raw mut (*record).words).cast(), 4096, address as *const _)
+        };
+        if read != 0 {
+            // The stack's end.
+            entry.discard(0);
+            return;
+        }
+        entry.submit(u64::from(aya_ebpf::bindings::BPF_RB_NO_WAKEUP));
+    }
 }
 
 #[inline(always)]

@@ -91,6 +91,8 @@ fn up(scratch: &mut Scratch, rule: Rule, file: u32) -> Result<(), u32> {
         // Start-up code has no rules, and marks the outermost frame by an empty frame pointer (System V ABI, 3.4.1).
         return Err(end::COMPLETE);
     }
+    // A table may come yet that knows better.
+    scratch.walk.unsure |= u32::from(guessed);
     let rule = if guessed {
         count(if file == 0 { counters::UNWIND_UNKNOWN_CODE } else { counters::UNWIND_NO_ROW });
         FRAME_POINTER

@@ -50,6 +50,7 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
         stacks: match options.stacks {
             Stacks::Dwarf => link::Stacks::Dwarf,
             Stacks::Fp => link::Stacks::FramePointers,
+            Stacks::Copy => link::Stacks::Copy,
             Stacks::Off => link::Stacks::Off,
         },
     };

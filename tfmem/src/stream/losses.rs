@@ -31,6 +31,7 @@ const NAMES: &[(u32, &str)] = &[
     (counters::NAME_TRUNCATED, "names_truncated"),
     (counters::CHUNK_UNREADABLE, "chunks_unreadable"),
     (kind::STACK as u32, "dropped_stacks"),
+    (kind::COPY as u32, "dropped_stack_copies"),
     (counters::UNWIND_BUSY, "stacks_not_taken"),
     (counters::UNWIND_UNKNOWN_CODE, "stack_frames_in_unknown_code"),
     (counters::UNWIND_NO_ROW, "stack_frames_without_rule"),

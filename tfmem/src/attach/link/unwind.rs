@@ -28,6 +28,8 @@ pub enum Stacks {
     Dwarf,
     /// By frame pointers alone.
     FramePointers,
+    /// As [`Stacks::Dwarf`], and each new stack is walked a second time from a copy of its memory.
+    Copy,
 }
 
 /// Rows and blocks of all files together (8 bytes each). A Python with TensorFlow needs some 300,000 of each at most.
@@ -48,6 +50,7 @@ impl Stacks {
             Self::Off => config::STACKS_OFF,
             Self::Dwarf => config::STACKS_DWARF,
             Self::FramePointers => config::STACKS_FP,
+            Self::Copy => config::STACKS_COPY,
         }
     }
 
