@@ -154,7 +154,9 @@ fn another_unwinder_agrees_on_fixtures() -> Result<()> {
         return Ok(());
     }
     let traced = Trace::new()?.options(&["--stacks", "copy"]).run(fixtures::get()?.stacks())?;
-    agrees(&traced, 15)
+    // In the two frames that are aligned more than the stack is, framehop tries the frame pointer. That may lead it on by
+    // chance; what it should have found the program tells in another test.
+    agrees(&traced, 15, 2)
 }
 
 #[test]
@@ -165,16 +167,16 @@ fn another_unwinder_agrees_on_tensorflow() -> Result<()> {
     let python = machine::required_python("tf-2.21.0")?;
     let script = machine::file("cases/01_unclosed_tf1_session.py");
     let traced = Trace::new()?.options(&["--stacks", "copy", "--buffer", "256MiB"]).run([python, script])?;
-    agrees(&traced, 500)
+    agrees(&traced, 500, 5)
 }
 
-fn agrees(traced: &Traced, least: u64) -> Result<()> {
+fn agrees(traced: &Traced, least: u64, most_unlike: u64) -> Result<()> {
     let count = |kind: &str| traced.report.losses.get(kind).copied().unwrap_or(0);
     let (equal, unlike, in_part) =
         (count("stacks_checked"), count("stacks_unlike_framehop"), count("stacks_checked_in_part"));
     println!("{equal} stacks are framehop's too, {unlike} are not, it did not reach the end of {in_part}");
     ensure!(equal >= least, "{equal} stacks are equal: {:?}", traced.report.losses);
-    ensure!(unlike * 200 <= equal, "{unlike} of {equal} stacks are not framehop's");
+    ensure!(unlike <= most_unlike, "{unlike} of {equal} stacks are not framehop's");
     Ok(())
 }
 
