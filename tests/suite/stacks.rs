@@ -1,7 +1,7 @@
 //! Stacks walked in the kernel against those that the program sees itself.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     path::{Path, PathBuf},
 };
@@ -12,7 +12,12 @@ use tfmem::{
     event::{Body, Event, Stack, StackId},
     recording::reader::Reader,
 };
-use tfmem_tests::{fixtures, machine, program::Program};
+use tfmem_tests::{
+    fixtures::{self, FRAMEWORK, Variant},
+    machine,
+    program::Program,
+    trace::{Trace, Traced},
+};
 
 /// How a stack ends, as on the wire.
 const COMPLETE: u32 = 0;
@@ -142,6 +147,39 @@ fn stacks_go_through_probed_returns_and_code_made_at_run_time() -> Result<()> {
     Ok(())
 }
 
+/// Each new stack is walked a second time, by framehop from a copy of the stack's memory.
+#[test]
+fn another_unwinder_agrees_on_fixtures() -> Result<()> {
+    if !machine::can_trace("another_unwinder_agrees_on_fixtures") {
+        return Ok(());
+    }
+    let traced = Trace::new()?.options(&["--stacks", "copy"]).run(fixtures::get()?.stacks())?;
+    // In the two frames that are aligned more than the stack is, framehop tries the frame pointer. That may lead it on by
+    // chance; what it should have found the program tells in another test.
+    agrees(&traced, 15, 2)
+}
+
+#[test]
+fn another_unwinder_agrees_on_tensorflow() -> Result<()> {
+    if !machine::can_trace("another_unwinder_agrees_on_tensorflow") {
+        return Ok(());
+    }
+    let python = machine::required_python("tf-2.21.0")?;
+    let script = machine::file("cases/01_unclosed_tf1_session.py");
+    let traced = Trace::new()?.options(&["--stacks", "copy", "--buffer", "256MiB"]).run([python, script])?;
+    agrees(&traced, 500, 5)
+}
+
+fn agrees(traced: &Traced, least: u64, most_unlike: u64) -> Result<()> {
+    let count = |kind: &str| traced.report.losses.get(kind).copied().unwrap_or(0);
+    let (equal, unlike, in_part) =
+        (count("stacks_checked"), count("stacks_unlike_framehop"), count("stacks_checked_in_part"));
+    println!("{equal} stacks are framehop's too, {unlike} are not, it did not reach the end of {in_part}");
+    ensure!(equal >= least, "{equal} stacks are equal: {:?}", traced.report.losses);
+    ensure!(unlike <= most_unlike, "{unlike} of {equal} stacks are not framehop's");
+    Ok(())
+}
+
 /// Seen before, a stack travels as a number.
 #[test]
 fn a_stack_travels_once() -> Result<()> {
@@ -159,6 +197,26 @@ fn a_stack_travels_once() -> Result<()> {
     ensure!(ids.len() >= 1000, "{} mappings have a stack", ids.len());
     let sent = recorded.events.iter().filter(|event| matches!(&event.body, Body::Stack(s) if s.id == ids[500])).count();
     ensure!(ids.iter().all(|id| *id == ids[500]) && sent == 1, "sent {sent} times");
+    Ok(())
+}
+
+/// Walks are remembered; one from the same place, by another way, is another one all the same.
+#[test]
+fn ways_are_told_apart() -> Result<()> {
+    if !machine::can_trace("ways_are_told_apart") {
+        return Ok(());
+    }
+    let fixtures = fixtures::get()?;
+    let folder = fixtures.library(Variant::Plain, FRAMEWORK).parent().context("no folder")?.to_owned();
+    // Three levels, two calls on each: eight ways, one after the other.
+    let command = [fixtures.storm(), folder, "4000".into(), "3".into(), "new".into()];
+    let recorded = record(&command, &["--stacks", "dwarf"])?;
+    let chunks = recorded.events.iter().filter(|event| matches!(event.body, Body::ChunkAlloc { .. }));
+    let ids: Vec<StackId> = chunks.filter_map(|event| event.stack).collect();
+    ensure!(ids.len() == 4000, "{} chunks with a stack", ids.len());
+    let ways: BTreeSet<StackId> = ids.iter().copied().take(8).collect();
+    ensure!(ways.len() == 8, "{} ways", ways.len());
+    ensure!(ids.iter().zip(ids.iter().skip(8)).all(|(before, after)| before == after), "ways are mixed up");
     Ok(())
 }
 

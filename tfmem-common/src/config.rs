@@ -65,6 +65,8 @@ pub const STACKS_OFF: u32 = 0;
 pub const STACKS_DWARF: u32 = 1;
 /// By frame pointers alone.
 pub const STACKS_FP: u32 = 2;
+/// As [`STACKS_DWARF`], and the memory of each new stack is sent as well, to be walked by another unwinder.
+pub const STACKS_COPY: u32 = 3;
 
 /// TensorFlow up to 2.18: `{ char* op; i64 step; char* region; i32 dtype; … }`
 pub const ANNOTATION_CSTR: u32 = 1;

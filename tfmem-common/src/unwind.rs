@@ -6,7 +6,7 @@
 
 mod step;
 
-pub use step::{AT_ENTRY, FRAME_POINTER, Registers, step};
+pub use step::{AT_ENTRY, FRAME_POINTER, For, Registers, step};
 
 /// Frames of one stack that travel. The rest is cut and counted.
 pub const MOST_FRAMES: usize = 127;
@@ -81,6 +81,13 @@ impl Rule {
     #[must_use]
     pub const fn offset(self) -> i16 {
         (self.0 >> 16) as u16 as i16
+    }
+
+    /// Does the caller's frame hang on the frame pointer?
+    #[inline(always)]
+    #[must_use]
+    pub const fn by_frame_pointer(self) -> bool {
+        matches!(self.kind(), KIND_RBP | KIND_RBP_DEREF)
     }
 
     #[must_use]

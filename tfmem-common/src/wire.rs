@@ -31,12 +31,13 @@ pub mod kind {
     pub const NAME: u16 = 11;
     pub const HOLD: u16 = 12;
     pub const STACK: u16 = 13;
+    pub const COPY: u16 = 14;
     /// One more than the last.
-    pub const END: u16 = 14;
+    pub const END: u16 = 15;
 }
 
 #[repr(C)]
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Header {
     pub kind: u16,
     pub version: u16,
@@ -222,6 +223,24 @@ pub struct Stack {
     pub frames: [u64; MOST_FRAMES],
 }
 
+/// A page of the memory of a stack, sent before its [`Stack`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Copy {
+    pub header: Header,
+    /// Of the stack.
+    pub id: u64,
+    pub pc: u64,
+    pub sp: u64,
+    pub bp: u64,
+    /// Address of the page.
+    pub address: u64,
+    pub words: [u64; 512],
+}
+
+/// Pages of one stack that are sent.
+pub const MOST_PAGES: u64 = 16;
+
 /// Bytes before the frames.
 pub const STACK_HEAD: usize = 40;
 
@@ -238,5 +257,6 @@ const _: () = assert!(size_of::<Fork>() == 32);
 const _: () = assert!(size_of::<Life>() == 24);
 const _: () = assert!(size_of::<Name>() == 168);
 const _: () = assert!(size_of::<Hold>() == 48);
+const _: () = assert!(size_of::<Copy>() == 64 + 4096);
 const _: () = assert!(size_of::<Stack>() == STACK_HEAD + 8 * MOST_FRAMES);
 const _: () = assert!((kind::END as u32) <= crate::counters::DROPPED_SLOTS);

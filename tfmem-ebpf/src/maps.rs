@@ -10,7 +10,7 @@ use tfmem_common::{
     lost::{Key, Lost},
 };
 
-pub use tfmem_common::config::{STACKS_FP, STACKS_OFF};
+pub use tfmem_common::config::{STACKS_COPY, STACKS_FP, STACKS_OFF};
 
 /// Events to the loader. The loader sets the real size at load (`--buffer`); a power of two, multiple of a page.
 #[map]

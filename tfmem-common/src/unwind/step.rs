@@ -19,13 +19,27 @@ pub const AT_ENTRY: Rule = Rule::new(KIND_RSP, 0, 1);
 /// What is tried where no table says anything: a function that keeps a frame pointer.
 pub const FRAME_POINTER: Rule = Rule::new(KIND_RBP, 2, 2);
 
+/// What a word of the stack is read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    /// The caller's frame or its pc: the walk hangs on it.
+    Walk,
+    /// The caller's frame pointer: the walk hangs on it if a rule asks for the frame pointer further up. It may as well be
+    /// a number of the program's.
+    FramePointer,
+}
+
 /// The caller's registers, and whether its pc is exact (interrupted by a signal) and no return address. `read` reads a
 /// word of the stack.
 ///
 /// # Errors
 /// Why there is no caller: one of [`end`].
 #[inline(always)]
-pub fn step(rule: Rule, at: Registers, mut read: impl FnMut(u64) -> Option<u64>) -> Result<(Registers, bool), u32> {
+pub fn step(
+    rule: Rule,
+    at: Registers,
+    mut read: impl FnMut(u64, For) -> Option<u64>,
+) -> Result<(Registers, bool), u32> {
     let kind = rule.kind();
     let words = (i64::from(rule.offset()) as u64).wrapping_mul(8);
     // The word that leads to the frame, where it is in memory.
@@ -34,7 +48,7 @@ pub fn step(rule: Rule, at: Registers, mut read: impl FnMut(u64) -> Option<u64>)
         KIND_RSP_DEREF | KIND_SIGNAL => at.sp.wrapping_add(words),
         _ => 0,
     };
-    let found = if place == 0 { 0 } else { read(place).ok_or(end::UNREADABLE)? };
+    let found = if place == 0 { 0 } else { read(place, For::Walk).ok_or(end::UNREADABLE)? };
     let frame = match kind {
         KIND_RSP => at.sp.wrapping_add(words),
         KIND_RBP => at.bp.wrapping_add(words),
@@ -51,7 +65,7 @@ pub fn step(rule: Rule, at: Registers, mut read: impl FnMut(u64) -> Option<u64>)
         return Err(end::NO_PROGRESS);
     }
     let pc_place = if signal { place.wrapping_add(SIGNAL_PC_BEHIND) } else { frame.wrapping_sub(8) };
-    let pc = read(pc_place).ok_or(end::UNREADABLE)?;
+    let pc = read(pc_place, For::Walk).ok_or(end::UNREADABLE)?;
     let bp_place = match rule.rbp() {
         _ if signal => place.wrapping_sub(SIGNAL_RBP_BEFORE),
         0 | RBP_UNDEFINED => 0,
@@ -59,7 +73,7 @@ pub fn step(rule: Rule, at: Registers, mut read: impl FnMut(u64) -> Option<u64>)
         down => frame.wrapping_sub(u64::from(down) * 8),
     };
     let bp = if bp_place != 0 {
-        read(bp_place).ok_or(end::UNREADABLE)?
+        read(bp_place, For::FramePointer).ok_or(end::UNREADABLE)?
     } else if rule.rbp() == RBP_UNDEFINED {
         0
     } else {

@@ -38,7 +38,8 @@ fn try_call_enter(ctx: &ProbeContext) -> Option<()> {
     let args = [ctx.arg(0)?, ctx.arg(1)?, ctx.arg(2)?, ctx.arg(3)?, ctx.arg(4)?, ctx.arg(5)?];
     let wake = if cookie.wake { Wake::Now } else { Wake::Later };
     // Before the time is taken: whoever reads the event knows its stack.
-    let stack = unwind::at_entry_with_return(&current, ctx);
+    unwind::entered(&current, ctx);
+    let stack = unwind::at_entry(&current, ctx);
     let at = now();
     match cookie.text {
         Text::None => {
@@ -142,6 +143,7 @@ pub fn call_leave(ctx: RetProbeContext) -> u32 {
 #[inline(always)]
 fn try_call_leave(ctx: &RetProbeContext) -> Option<()> {
     let current = current()?;
+    unwind::returned(&current, ctx);
     // SAFETY: the context is the one the kernel passed.
     let cookie = Cookie::unpack(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
     let record =

@@ -27,6 +27,7 @@ pub fn aligned_malloc(ctx: ProbeContext) -> u32 {
 #[inline(always)]
 fn try_aligned_malloc(ctx: &ProbeContext) -> Option<()> {
     let current = current()?;
+    unwind::entered(&current, ctx);
     // SAFETY: the context's registers are valid while the program runs.
     let stack = unsafe { (*ctx.regs).rsp };
     if let Some(outer) = MALLOCS.get_ptr_mut(current.id) {
@@ -38,7 +39,7 @@ fn try_aligned_malloc(ctx: &ProbeContext) -> Option<()> {
         }
         count(counters::STALE_ENTRY);
     }
-    let trace = unwind::at_entry_with_return(&current, ctx);
+    let trace = unwind::at_entry(&current, ctx);
     let entry = MallocInFlight { bytes: ctx.arg(0)?, stack, depth: 0, trace };
     if MALLOCS.insert(current.id, entry, 0).is_err() {
         count(counters::INFLIGHT_FULL);
@@ -56,6 +57,7 @@ pub fn aligned_malloc_ret(ctx: RetProbeContext) -> u32 {
 #[inline(always)]
 fn try_aligned_malloc_ret(ctx: &RetProbeContext) -> Option<()> {
     let current = current()?;
+    unwind::returned(&current, ctx);
     let Some(entry) = MALLOCS.get_ptr_mut(current.id) else {
         count(counters::RETURN_WITHOUT_ENTRY);
         return None;

@@ -35,8 +35,12 @@ pub static UNWIND_SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(
 #[map]
 pub static STACKS_SENT: LruHashMap<u64, u8> = LruHashMap::with_max_entries(1, 0);
 
+/// The last walks, with every word that they read: where all of these are the same again, so is the stack. LRU.
+#[map]
+pub static WALKS: LruHashMap<WalkKey, Walk> = LruHashMap::with_max_entries(1, 0);
+
 /// Return addresses that a return probe replaces by its own: by process and place on the stack. Entered where a probed
-/// function is, before its return address is replaced. LRU: nobody removes them.
+/// function is, before its return address is replaced, removed when it has returned. LRU: some never do.
 #[map]
 pub static RETURNS: LruHashMap<ReturnPlace, u64> = LruHashMap::with_max_entries(1, 0);
 
@@ -51,6 +55,35 @@ pub struct ReturnPlace {
 }
 
 pub const PAGE_WORDS: usize = 512;
+
+/// From where a stack was walked. `ranges` is another number when the process's code has changed.
+#[repr(C)]
+pub struct WalkKey {
+    pub pc: u64,
+    pub sp: u64,
+    pub tid: u32,
+    pub ranges: u32,
+}
+
+/// Words that a walk may read: two for each frame.
+pub const WALK_WORDS: usize = 256;
+
+#[repr(C)]
+pub struct Walk {
+    /// Number of the stack.
+    pub id: u64,
+    pub count: u32,
+    /// Not 0: it cannot be told again by these words alone.
+    pub unsure: u32,
+    /// Behind the last word: distance from the stack pointer, in words.
+    pub reach: u64,
+    /// The frame pointer, and not 0 when the walk hung on it.
+    pub bp: u64,
+    pub by_bp: u64,
+    /// Where each word is: distance from the stack pointer, in words.
+    pub places: [u16; WALK_WORDS],
+    pub words: [u64; WALK_WORDS],
+}
 
 #[repr(C)]
 pub struct Scratch {
@@ -71,4 +104,11 @@ pub struct Scratch {
     pub page_at: u64,
     pub page: [u64; PAGE_WORDS],
     pub stack: Stack,
+    /// From where it is walked.
+    pub key: WalkKey,
+    /// Where the frame pointer was read; 0: it is the register's still, or is remembered already.
+    pub bp_at: u64,
+    /// The frame pointer is the register's still.
+    pub bp_first: u64,
+    pub walk: Walk,
 }

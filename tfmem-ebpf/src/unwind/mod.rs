@@ -10,9 +10,9 @@ mod step;
 use aya_ebpf::{
     helpers::{
         bpf_probe_read_kernel, bpf_probe_read_user,
-        generated::{bpf_get_current_task_btf, bpf_task_pt_regs},
+        generated::{bpf_get_current_task_btf, bpf_probe_read_user as bpf_probe_read_user_raw, bpf_task_pt_regs},
     },
-    programs::ProbeContext,
+    programs::{ProbeContext, RetProbeContext},
 };
 use tfmem_common::{
     counters,
@@ -21,13 +21,15 @@ use tfmem_common::{
 };
 
 use self::{
-    maps::{RETURNS, ReturnPlace, SCRATCHES, STACKS_SENT, Scratch, UNWIND_SCRATCH},
+    maps::{
+        PAGE_WORDS, RETURNS, ReturnPlace, SCRATCHES, STACKS_SENT, Scratch, UNWIND_SCRATCH, WALK_WORDS, WALKS, WalkKey,
+    },
     step::{ENTRY, EXACT, GOES_ON, unwind_step},
 };
 use crate::{
     emit::{count, header},
     gate::{Current, now},
-    maps::{EVENTS, STACKS_OFF, stacks},
+    maps::{EVENTS, STACKS_COPY, STACKS_OFF, stacks},
 };
 
 /// Offsets in `struct pt_regs` of x86-64, which is part of the kernel's interface.
@@ -46,11 +48,11 @@ pub fn at_entry(current: &Current, ctx: &ProbeContext) -> u64 {
     take(current, registers, EXACT | ENTRY)
 }
 
-/// The same, of a function whose return is probed too.
+/// A function whose return is probed is entered: the kernel will replace its return address, which is noted.
 #[inline(always)]
-pub fn at_entry_with_return(current: &Current, ctx: &ProbeContext) -> u64 {
+pub fn entered(current: &Current, ctx: &ProbeContext) {
     if stacks() == STACKS_OFF {
-        return 0;
+        return;
     }
     // SAFETY: as above.
     let stack = unsafe { (*ctx.regs).rsp };
@@ -63,7 +65,18 @@ pub fn at_entry_with_return(current: &Current, ctx: &ProbeContext) -> u64 {
             count(counters::RETURNS_FULL);
         }
     }
-    at_entry(current, ctx)
+}
+
+/// A function whose return is probed has returned: its return address is nobody's any more.
+#[inline(always)]
+pub fn returned(current: &Current, ctx: &RetProbeContext) {
+    if stacks() == STACKS_OFF {
+        return;
+    }
+    // SAFETY: the context's registers are valid while the program runs. The return took the address off the stack.
+    let stack = unsafe { (*ctx.regs).rsp }.wrapping_sub(8);
+    // There is none when the caller is code of no file.
+    let _ = RETURNS.remove(ReturnPlace { stack, pid: u64::from(current.pid()) });
 }
 
 /// The stack of a thread in a system call.
@@ -99,13 +112,85 @@ fn take(current: &Current, registers: Registers, state: u32) -> u64 {
     scratch.range = Range::default();
     scratch.ranges = current.process.ranges;
     scratch.pid = current.pid();
-    scratch.page_at = 0;
-    scratch.stack.count = 0;
-    let id = unwind_walk(number);
-    scratch.stack.header = header(kind::STACK, now(), current);
-    send(scratch, id);
+    scratch.key = WalkKey { pc: registers.pc, sp: registers.sp, tid: current.tid(), ranges: current.process.ranges };
+    scratch.stack.header = header(kind::STACK, 0, current);
+    let id = unwind_take(number);
     release(scratch);
     id
+}
+
+/// Takes the stack for which a scratch is prepared; returns its number.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn unwind_take(number: u32) -> u64 {
+    let Some(scratch) = UNWIND_SCRATCH.get_ptr_mut(number) else { return 0 };
+    // SAFETY: a valid map value, claimed by this program.
+    let scratch = unsafe { &mut *scratch };
+    let known = again(scratch);
+    if known != 0 {
+        return known;
+    }
+    scratch.stack.count = 0;
+    scratch.walk.count = 0;
+    scratch.walk.unsure = 0;
+    scratch.walk.reach = 0;
+    scratch.walk.bp = scratch.registers.bp;
+    let bp = scratch.registers.bp;
+    scratch.walk.by_bp = 0;
+    scratch.bp_at = 0;
+    scratch.bp_first = 1;
+    scratch.page_at = 0;
+    let id = unwind_walk(number);
+    // SAFETY: only presence is asked for.
+    if unsafe { STACKS_SENT.get(id) }.is_none() {
+        if stacks() == STACKS_COPY {
+            copy(scratch, id, bp);
+        }
+        send(scratch, id);
+    } else if scratch.walk.unsure == 0 && scratch.stack.end <= end::TRUNCATED {
+        // Seen a second time: likely to come again. (One that is not remembered is walked again.)
+        scratch.walk.id = id;
+        let _ = WALKS.insert(&scratch.key, &scratch.walk, 0);
+    }
+    id
+}
+
+/// The number of the stack that was found when a walk from here read the same words; 0: none.
+#[inline(always)]
+fn again(scratch: &mut Scratch) -> u64 {
+    let Some(walk) = WALKS.get_ptr(&scratch.key) else { return 0 };
+    // SAFETY: a valid map value. It may be overwritten meanwhile, by a walk from elsewhere: its words do not fit then, and
+    // the number was read before them.
+    let walk = unsafe { &*walk };
+    // SAFETY: as above; volatile to keep the order.
+    let id = unsafe { core::ptr::read_volatile(&raw const walk.id) };
+    let (bottom, reach) = (scratch.key.sp, walk.reach);
+    // What of the stack is in `page` now, in words from the bottom: only what the walk read is asked for.
+    let (mut from, mut len) = (0, 0);
+    let mut differs = if walk.by_bp == 0 { 0 } else { walk.bp ^ scratch.registers.bp };
+    for number in 0..WALK_WORDS {
+        if number >= walk.count as usize {
+            break;
+        }
+        let place = u64::from(walk.places[number]);
+        if place.wrapping_sub(from) >= len {
+            from = place;
+            len = reach.wrapping_sub(place);
+            if len > PAGE_WORDS as u64 {
+                len = PAGE_WORDS as u64;
+            }
+            let address = bottom.wrapping_add(place << 3);
+            // SAFETY: the helper checks the address; the buffer has so many words.
+            let read = unsafe {
+                bpf_probe_read_user_raw(scratch.page.as_mut_ptr().cast(), (len as u32) << 3, address as *const _)
+            };
+            if read != 0 {
+                return 0;
+            }
+        }
+        differs |= scratch.page[place.wrapping_sub(from) as usize & (PAGE_WORDS - 1)] ^ walk.words[number];
+    }
+    if differs == 0 { id } else { 0 }
 }
 
 /// Walks the stack in a scratch; returns its number.
@@ -131,14 +216,39 @@ pub extern "C" fn unwind_walk(number: u32) -> u64 {
     (hash ^ (hash >> 29)) | 1
 }
 
-/// Sends a stack that was not sent before.
+/// Sends the memory of a stack, from its innermost page on.
+#[inline(always)]
+fn copy(scratch: &Scratch, id: u64, bp: u64) {
+    let WalkKey { pc, sp, .. } = scratch.key;
+    for number in 0..wire::MOST_PAGES {
+        let Some(mut entry) = EVENTS.reserve::<wire::Copy>(0) else {
+            count(counters::DROPPED_BASE + u32::from(kind::COPY));
+            return;
+        };
+        let address = (sp & !4095).wrapping_add(number << 12);
+        let record = entry.as_mut_ptr();
+        // SAFETY: the reservation is ours and as large as the record; the words are written by the helper, which checks
+        // the address, and every other field here.
+        let read = unsafe {
+            (*record).header = scratch.stack.header;
+            (*record).header.kind = kind::COPY;
+            (*record).id = id;
+            ((*record).pc, (*record).sp, (*record).bp, (*record).address) = (pc, sp, bp, address);
+            bpf_probe_read_user_raw((&raw mut (*record).words).cast(), 4096, address as *const _)
+        };
+        if read != 0 {
+            // The stack's end.
+            entry.discard(0);
+            return;
+        }
+        entry.submit(u64::from(aya_ebpf::bindings::BPF_RB_NO_WAKEUP));
+    }
+}
+
 #[inline(always)]
 fn send(scratch: &mut Scratch, id: u64) {
-    // SAFETY: only presence is asked for.
-    if unsafe { STACKS_SENT.get(id) }.is_some() {
-        return;
-    }
     scratch.stack.id = id;
+    scratch.stack.header.at = now();
     let len = STACK_HEAD + (scratch.stack.count as usize & 127) * 8;
     // SAFETY: the record is plain data; the slice covers its head and the frames that it has, at most all of them.
     let bytes = unsafe { core::slice::from_raw_parts((&raw const scratch.stack).cast::<u8>(), len) };

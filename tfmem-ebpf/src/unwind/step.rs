@@ -5,12 +5,12 @@
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use tfmem_common::{
     counters,
-    unwind::{AT_ENTRY, FRAME_POINTER, KIND_NONE, MOST_FRAMES, Registers, Rule, end, frame, step},
+    unwind::{AT_ENTRY, FRAME_POINTER, For, KIND_NONE, MOST_FRAMES, Registers, Rule, end, frame, step},
 };
 
 use super::{
     code,
-    maps::{PAGE_WORDS, RETURNS, ReturnPlace, Scratch, UNWIND_SCRATCH},
+    maps::{PAGE_WORDS, RETURNS, ReturnPlace, Scratch, UNWIND_SCRATCH, WALK_WORDS},
 };
 use crate::{
     emit::count,
@@ -51,6 +51,7 @@ fn one(scratch: &mut Scratch) -> Result<(), u32> {
         // SAFETY: the value is copied at once.
         if let Some(replaced) = unsafe { RETURNS.get(at) }.copied() {
             scratch.registers.pc = replaced;
+            scratch.walk.unsure = 1;
             place = code::place(scratch, replaced.wrapping_sub(1));
         }
     }
@@ -83,10 +84,15 @@ fn one(scratch: &mut Scratch) -> Result<(), u32> {
 #[inline(always)]
 fn up(scratch: &mut Scratch, rule: Rule, file: u32) -> Result<(), u32> {
     let guessed = rule.kind() == KIND_NONE;
+    if guessed || rule.by_frame_pointer() {
+        by_frame_pointer(scratch);
+    }
     if guessed && file != 0 && scratch.registers.bp == 0 {
         // Start-up code has no rules, and marks the outermost frame by an empty frame pointer (System V ABI, 3.4.1).
         return Err(end::COMPLETE);
     }
+    // A table may come yet that knows better.
+    scratch.walk.unsure |= u32::from(guessed);
     let rule = if guessed {
         count(if file == 0 { counters::UNWIND_UNKNOWN_CODE } else { counters::UNWIND_NO_ROW });
         FRAME_POINTER
@@ -95,7 +101,7 @@ fn up(scratch: &mut Scratch, rule: Rule, file: u32) -> Result<(), u32> {
     };
     let unknown = if file == 0 { end::UNKNOWN_CODE } else { end::NO_ROW };
     let registers = scratch.registers;
-    match step(rule, registers, |address| word(scratch, address)) {
+    match step(rule, registers, |address, what| read(scratch, address, what)) {
         Ok((Registers { pc: 0, .. }, _)) => Err(if guessed { unknown } else { end::COMPLETE }),
         Ok((caller, exact)) => {
             scratch.registers = caller;
@@ -103,6 +109,44 @@ fn up(scratch: &mut Scratch, rule: Rule, file: u32) -> Result<(), u32> {
             Ok(())
         }
         Err(why) => Err(if guessed { unknown } else { why }),
+    }
+}
+
+/// The walk hangs on the frame pointer from here on.
+#[inline(always)]
+fn by_frame_pointer(scratch: &mut Scratch) {
+    if scratch.bp_first != 0 {
+        scratch.walk.by_bp = 1;
+    } else if scratch.bp_at != 0 {
+        note(scratch, scratch.bp_at, scratch.registers.bp);
+        scratch.bp_at = 0;
+    }
+}
+
+/// Reads a word of the stack, and remembers it if the walk hangs on it.
+#[inline(always)]
+fn read(scratch: &mut Scratch, address: u64, what: For) -> Option<u64> {
+    let word = word(scratch, address)?;
+    if what == For::FramePointer {
+        scratch.bp_at = address;
+        scratch.bp_first = 0;
+    } else {
+        note(scratch, address, word);
+    }
+    Some(word)
+}
+
+#[inline(always)]
+fn note(scratch: &mut Scratch, address: u64, word: u64) {
+    let place = address.wrapping_sub(scratch.key.sp) >> 3;
+    let number = scratch.walk.count as usize;
+    // One that has no room overwrites another, and the walk is not remembered: the verifier wants a mask, no branch.
+    scratch.walk.unsure |= u32::from(number >= WALK_WORDS) | u32::from(place > u64::from(u16::MAX));
+    scratch.walk.places[number & (WALK_WORDS - 1)] = place as u16;
+    scratch.walk.words[number & (WALK_WORDS - 1)] = word;
+    scratch.walk.count = number as u32 + 1;
+    if place >= scratch.walk.reach {
+        scratch.walk.reach = place + 1;
     }
 }
 

@@ -47,6 +47,7 @@ pub const FEATURES: &[Feature] = &[
         "5.6, and not `--mm poll`",
         "the first calls of a library that is loaded later are missed",
     ),
+    feature("stacks in system calls (`bpf_task_pt_regs`)", "5.15", "nothing works"),
     feature("names of ops", "BTF", "allocations have no op's name"),
     feature("stopping once for each file", "BTF", "`run` stops the program at every mapping of code"),
     feature("tracepoint numbers", "tracefs", "mounted for one thread of tfmem alone, if it is not mounted"),

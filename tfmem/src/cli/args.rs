@@ -178,7 +178,8 @@ pub struct Common {
     #[arg(long, value_enum, default_value_t = Mm::Auto, value_name = "HOW")]
     pub mm: Mm,
     /// Take the stack of each allocation: by the libraries' own unwind tables (dwarf), by frame pointers alone (fp,
-    /// which most of Python's and the C library's code has not), or not at all
+    /// which most of Python's and the C library's code has not), or not at all. `copy`: as dwarf, and each new stack is
+    /// checked by another unwinder on a copy of its memory; slow
     #[arg(long, value_enum, default_value_t = Stacks::Off, value_name = "HOW")]
     pub stacks: Stacks,
     /// Let the BPF programs log what they see (to stderr)
@@ -352,6 +353,7 @@ pub enum Format {
 pub enum Stacks {
     Dwarf,
     Fp,
+    Copy,
     Off,
 }
 

@@ -17,7 +17,7 @@ use crate::{
     live::{self, Capabilities, Live, sink::Sink},
     recording::file,
     report::{self, json, model::Report, text},
-    retention,
+    retention, symbols,
     target::guard::Guard,
 };
 
@@ -54,6 +54,7 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
         stacks: match options.stacks {
             Stacks::Dwarf => link::Stacks::Dwarf,
             Stacks::Fp => link::Stacks::FramePointers,
+            Stacks::Copy => link::Stacks::Copy,
             Stacks::Off => link::Stacks::Off,
         },
     };
@@ -69,7 +70,8 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
 /// # Errors
 /// When the ledger's thread died or the report cannot be written.
 pub fn end(live: Live, facts: Capabilities, options: &Show) -> Result<bool, Failure> {
-    let (report, attached) = live.finish(facts)?;
+    let (mut report, attached) = live.finish(facts)?;
+    symbols::name_here(&mut report);
     write(options, &report)?;
     drop(attached);
     Ok(above_limit(options, &report))

@@ -177,10 +177,14 @@ impl Live {
                 match record {
                     Record::Event(event) => {
                         latest = latest.max(event.at);
+                        if let Body::Stack(stack) = &event.body {
+                            self.stacks.check(event.pid, stack);
+                        }
                         self.react(&event);
                         self.order.push(event);
                     }
                     Record::Hold(hold) => self.hold(hold),
+                    Record::Copy(copy) => self.stacks.copied(&copy),
                 }
             }
             // More may be waiting that happened meanwhile: what counts is how far the buffer was read, not the clock.
@@ -393,6 +397,9 @@ impl Live {
             ("events_late", self.order.late()),
             ("records_undecodable", self.undecodable),
             ("unwind_tables_refused", self.stacks.refused()),
+            ("stacks_checked", self.stacks.oracle().checked),
+            ("stacks_checked_in_part", self.stacks.oracle().in_part),
+            ("stacks_unlike_framehop", self.stacks.oracle().unlike),
         ];
         let events = self.losses.events(clock::boot_ns(), &self.programs.counters(), &own);
         for event in events {

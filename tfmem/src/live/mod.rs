@@ -8,6 +8,7 @@ pub mod drive;
 pub mod facts;
 mod libraries;
 pub mod marks;
+mod oracle;
 mod schedule;
 pub mod sink;
 mod stacks;

@@ -13,14 +13,15 @@ use std::{
     time::Instant,
 };
 
-use tfmem_common::unwind::Range;
+use tfmem_common::{unwind::Range, wire::Copy};
 
+use super::oracle::Oracle;
 use crate::{
     attach::{
         elf::Elf,
         link::{Programs, Stacks as Mode, Unwind},
     },
-    event::{Body, CodeFile, Event},
+    event::{Body, CodeFile, Event, Stack},
     target::{clock, maps::Line},
     unwind::table::{Table, cache::Cache, index::Index},
 };
@@ -60,6 +61,7 @@ pub struct Stacks {
     made: Option<Receiver<Made>>,
     /// Files and processes that there was no room for.
     refused: u64,
+    oracle: Oracle,
 }
 
 impl Stacks {
@@ -74,7 +76,24 @@ impl Stacks {
             maker: None,
             made: None,
             refused: 0,
+            oracle: Oracle::default(),
         }
+    }
+
+    /// A page of the memory of a stack that comes next.
+    pub fn copied(&mut self, copy: &Copy) {
+        self.oracle.add(copy);
+    }
+
+    /// Compares a stack with what another unwinder makes of its memory, where that was sent.
+    pub fn check(&mut self, pid: u32, stack: &Stack) {
+        if let Some(known) = self.processes.get(&pid) {
+            self.oracle.check(stack, &known.ranges);
+        }
+    }
+
+    pub const fn oracle(&self) -> &Oracle {
+        &self.oracle
     }
 
     pub fn are_off(&self) -> bool {
@@ -125,7 +144,10 @@ impl Stacks {
         let info = CodeFile { file: number, path: line.name.clone(), build_id: elf.build_id(), code: code.clone() };
         events.push(Event::of(clock::boot_ns(), 0, 0, Body::CodeFile(Arc::new(info))));
         self.files.insert(key, Some(File { number, code }));
-        if self.mode != Mode::Dwarf {
+        if self.mode == Mode::Copy {
+            self.oracle.add_file(number, &elf);
+        }
+        if self.mode == Mode::FramePointers {
             return;
         }
         if wait {

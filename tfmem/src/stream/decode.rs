@@ -34,6 +34,8 @@ pub enum Record {
     Event(Event),
     /// A process stands still until the loader has judged a file. Not part of the ledger's world.
     Hold(Hold),
+    /// A page of the memory of a stack that comes next.
+    Copy(Box<wire::Copy>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +95,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
             let record: &wire::Name = view(kind::NAME, bytes)?;
             Body::OpName { op: record.hash, name: text(&record.text, record.len).unwrap_or_else(|| Arc::from("")) }
         }
+        kind::COPY => return Ok(Record::Copy(Box::new(*view::<wire::Copy>(kind::COPY, bytes)?))),
         kind::HOLD => return Ok(Record::Hold(hold(view(kind::HOLD, bytes)?))),
         other => return Err(DecodeError::Kind(other)),
     };

@@ -32,6 +32,7 @@ const NAMES: &[(u32, &str)] = &[
     (counters::CHUNK_UNREADABLE, "chunks_unreadable"),
     (counters::LOST_WITHOUT_PROCESS, "losses_without_process"),
     (kind::STACK as u32, "dropped_stacks"),
+    (kind::COPY as u32, "dropped_stack_copies"),
     (counters::UNWIND_BUSY, "stacks_not_taken"),
     (counters::UNWIND_UNKNOWN_CODE, "stack_frames_in_unknown_code"),
     (counters::UNWIND_NO_ROW, "stack_frames_without_rule"),

@@ -18,8 +18,8 @@ use tfmem::{
     unwind::table::{Table, build, cache::Cache},
 };
 use tfmem_common::unwind::{
-    KIND_END, KIND_NONE, KIND_RBP, KIND_RBP_DEREF, KIND_RSP, KIND_UNSUPPORTED, RBP_UNDEFINED, Registers, Rule, end,
-    row_address, row_rule, step,
+    For, KIND_END, KIND_NONE, KIND_RBP, KIND_RBP_DEREF, KIND_RSP, KIND_UNSUPPORTED, RBP_UNDEFINED, Registers, Rule,
+    end, row_address, row_rule, step,
 };
 
 /// SplitMix64: the same numbers for the same seed, everywhere.
@@ -97,7 +97,7 @@ impl Case {
         // Every word of memory has a value: one that may be an address further up the stack.
         let salt = numbers.next();
         let word = |at: u64| (sp + 16_384) | mix(at ^ salt) & 0xf_fff8;
-        let own = step(rule, registers, |at| Some(word(at)));
+        let own = step(rule, registers, |at, _| Some(word(at)));
         let outcome = match (own, self.oracle.ask(pc, registers, &word)) {
             (Err(end::NO_ROW), Answer::Unknown) => Outcome::Unknown,
             (Err(end::UNSUPPORTED), _) => Outcome::Unsupported,
@@ -302,11 +302,11 @@ fn damaged_information_is_counted() {
 #[test]
 fn steps_end_where_they_must() {
     let at = Registers { pc: 1, sp: 0x1000, bp: 0x900 };
-    let none = |_: u64| None;
+    let none = |_: u64, _: For| None;
     assert_eq!(step(Rule::new(KIND_END, 0, 0), at, none), Err(end::COMPLETE));
     assert_eq!(step(Rule::NONE, at, none), Err(end::NO_ROW));
     assert_eq!(step(Rule::new(KIND_UNSUPPORTED, 0, 0), at, none), Err(end::UNSUPPORTED));
-    assert_eq!(step(Rule::new(KIND_RBP, 2, 2), at, |_| Some(0)), Err(end::NO_PROGRESS), "down the stack");
-    assert_eq!(step(Rule::new(KIND_RBP_DEREF, 0, -1), at, |_| Some(at.sp)), Err(end::NO_PROGRESS), "stands still");
+    assert_eq!(step(Rule::new(KIND_RBP, 2, 2), at, |_, _| Some(0)), Err(end::NO_PROGRESS), "down the stack");
+    assert_eq!(step(Rule::new(KIND_RBP_DEREF, 0, -1), at, |_, _| Some(at.sp)), Err(end::NO_PROGRESS), "stands still");
     assert_eq!(step(Rule::new(KIND_RBP, 2, 0x7fff), at, none), Err(end::UNREADABLE));
 }

@@ -28,6 +28,8 @@ pub enum Stacks {
     Dwarf,
     /// By frame pointers alone.
     FramePointers,
+    /// As [`Stacks::Dwarf`], and each new stack is walked a second time from a copy of its memory.
+    Copy,
 }
 
 /// Rows and blocks of all files together (8 bytes each). A Python with TensorFlow needs some 300,000 of each at most.
@@ -38,6 +40,8 @@ const FILES: u32 = 4096;
 const PROCESSES: u32 = 128;
 const RETURNS: u32 = 8192;
 const SENT: u32 = 65_536;
+/// Walks that are remembered (2.6 KiB each): a few for each thread that allocates.
+const WALKS: u32 = 2048;
 
 impl Stacks {
     /// As the programs know it.
@@ -46,6 +50,7 @@ impl Stacks {
             Self::Off => config::STACKS_OFF,
             Self::Dwarf => config::STACKS_DWARF,
             Self::FramePointers => config::STACKS_FP,
+            Self::Copy => config::STACKS_COPY,
         }
     }
 
@@ -59,6 +64,7 @@ impl Stacks {
             ("UNWIND_RANGES", PROCESSES),
             ("RETURNS", RETURNS),
             ("STACKS_SENT", SENT),
+            ("WALKS", WALKS),
         ];
         if self != Self::Off {
             for (name, size) in sizes {
