@@ -108,6 +108,8 @@ pub enum Body {
     Process(Arc<ProcessInfo>),
     /// A library with probes is mapped in the process.
     Library(Arc<LibraryInfo>),
+    /// The C heap of the process at the moment of the [`Self::Snapshot`] that follows.
+    Heap(HeapSeen),
     /// The process as seen from outside at this moment.
     Snapshot(Arc<Snapshot>),
     /// Something was lost since the trace began (running total for this kind).
@@ -324,6 +326,19 @@ pub struct Snapshot {
     pub resident: Option<Vec<(Addr, u64)>>,
     /// The process was stopped at its very end when this was taken: it is exact.
     pub at_exit: bool,
+}
+
+/// What the C allocator has, told by a walk through its arenas that added up. In bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeapSeen {
+    /// Handed out, large blocks with mappings of their own not counted.
+    pub in_use: u64,
+    /// Freed by the program and kept by the allocator.
+    pub free: u64,
+    /// Of what is free: resident.
+    pub free_resident: u64,
+    /// Of that: what `malloc_trim` would give back.
+    pub trimmable: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -134,7 +134,12 @@ impl Ledger {
         };
         if !matches!(
             event.body,
-            Body::Process(_) | Body::Library(_) | Body::Snapshot(_) | Body::Mark { .. } | Body::Missed { .. }
+            Body::Process(_)
+                | Body::Library(_)
+                | Body::Heap(_)
+                | Body::Snapshot(_)
+                | Body::Mark { .. }
+                | Body::Missed { .. }
         ) {
             process.events += 1;
         }
@@ -239,6 +244,7 @@ const fn begins(body: &Body) -> bool {
             | Body::ThreadExit
             | Body::Ended { .. }
             | Body::Leave { .. }
+            | Body::Heap(_)
             | Body::Snapshot(_)
             | Body::Mark { .. }
             | Body::UserLeave { .. }

@@ -181,6 +181,7 @@ impl Process {
             Body::Ended { status } => self.end(at, *status, changes),
             Body::Process(info) => self.identify(info),
             Body::Library(library) => self.library(library),
+            Body::Heap(heap) => self.identity.heap = Some((at, *heap)),
             Body::Snapshot(snapshot) => self.observe(at, snapshot, changes),
             _ => self.apply_memory(event),
         }
@@ -297,6 +298,7 @@ impl Process {
         self.forget_distributed();
         self.identity.libraries.clear();
         self.identity.snapshot = None;
+        self.identity.heap = None;
         // Its parent's description does not fit any more.
         if self.identity.info.as_ref().is_some_and(|info| info.started_at == 0) {
             self.identity.info = None;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::event::{Addr, ExitStatus, LibraryInfo, Origin, ProcessInfo, Snapshot};
+use crate::event::{Addr, ExitStatus, HeapSeen, LibraryInfo, Origin, ProcessInfo, Snapshot};
 use crate::ledger::distributed::ServerId;
 
 /// Number of a session within its process, from 1, in order of opening.
@@ -170,6 +170,8 @@ pub struct Identity {
     pub libraries: Vec<Arc<LibraryInfo>>,
     /// The last observation and its time.
     pub snapshot: Option<(u64, Arc<Snapshot>)>,
+    /// The last walk through its heap and its time.
+    pub heap: Option<(u64, HeapSeen)>,
 }
 
 /// What did not add up. Each is printed; none is ever silently repaired.

@@ -1,6 +1,6 @@
 //! The loop of a trace.
 
-use std::{os::fd::AsFd as _, path::Path, sync::Arc, time::Duration};
+use std::{os::fd::AsFd as _, path::Path, time::Duration};
 
 use anyhow::Result;
 use tokio::{
@@ -14,8 +14,8 @@ use super::{
     marks::{FOLDER, Marks, Request},
 };
 use crate::{
-    event::{Addr, Body, Event, ExitStatus, Snapshot},
-    observe::snapshot,
+    event::{Addr, Body, Event, ExitStatus},
+    observe::snapshot::{self, Seen},
     stream::decode::{Hold, Record, decode},
     target::{clock, info, warden::Message},
 };
@@ -96,14 +96,13 @@ impl Live {
     /// The main process's status, when the warden told of its end.
     fn told(&mut self, message: Message, main: Option<u32>) -> Option<Option<ExitStatus>> {
         match message {
-            Message::Exiting { pid, at, snapshot } => {
+            Message::Exiting { pid, at, seen } => {
                 if let Some(tracked) = self.tracked.get_mut(&pid) {
                     tracked.exiting = true;
                 }
-                if let Some(mut snapshot) = snapshot {
-                    snapshot.at_exit = true;
-                    let body = Body::Snapshot(Arc::new(snapshot));
-                    self.order.push(Event { at, pid, tid: pid, body });
+                if let Some(mut seen) = seen {
+                    seen.snapshot.at_exit = true;
+                    self.saw(at, pid, *seen);
                 }
                 None
             }
@@ -337,7 +336,7 @@ impl Live {
         }
         let begun = std::time::Instant::now();
         let at = clock::boot_ns();
-        let seen = if full { snapshot::full(pid) } else { snapshot::totals(pid) };
+        let seen = if full { snapshot::full(pid) } else { snapshot::totals(pid).map(Seen::from) };
         if full {
             self.schedule.looked(pid, clock::boot_ns(), begun.elapsed());
             // What is lost from here on is not corrected by this look.
@@ -345,10 +344,16 @@ impl Live {
         }
         match seen {
             // No resident page at all: a zombie, or a process whose memory is being taken down.
-            Ok(seen) if seen.rss() == 0 => {}
-            Ok(seen) => self.order.push(Event { at, pid, tid: pid, body: Body::Snapshot(Arc::<Snapshot>::new(seen)) }),
+            Ok(seen) if seen.snapshot.rss() == 0 => {}
+            Ok(seen) => self.saw(at, pid, seen),
             // It ended meanwhile; its end will be told.
             Err(error) => log::debug!("process {pid}: {error}"),
+        }
+    }
+
+    fn saw(&mut self, at: u64, pid: u32, seen: Seen) {
+        for body in seen.bodies() {
+            self.order.push(Event { at, pid, tid: pid, body });
         }
     }
 

@@ -222,10 +222,9 @@ fn heap_model(space: &Space, heap: Option<&Heap>, mapped: &Mapped) -> model::Hea
         figures.overhead_bytes += arena.heads + arena.walked.fenceposts;
         figures.foreign_bytes += arena.walked.foreign;
     }
-    let sound = heap.arenas.iter().all(checks::is_sound) && heap.refused == 0 && !heap.open_ring;
     model::Heap {
         allocator: allocator::name_with_glibc(space).to_owned(),
-        figures: sound.then_some(figures),
+        figures: heap.is_sound().then_some(figures),
         arenas: heap.arenas.iter().map(arena_model).collect(),
     }
 }

@@ -5,6 +5,7 @@
 //! grace time after the end.
 
 mod before_attach;
+mod heap_reserve;
 pub(super) mod leftover;
 mod pool_reserve;
 mod session_not_deleted;
@@ -32,12 +33,13 @@ pub(super) struct Claimed<'a> {
 }
 
 /// In order of precedence. The last one claims whatever is left.
-pub(super) static RULES: [Rule; 6] = [
+pub(super) static RULES: [Rule; 7] = [
     before_attach::RULE,
     session_open::RULE,
     worker_state::RULE,
     session_not_deleted::RULE,
     pool_reserve::RULE,
+    heap_reserve::RULE,
     unexplained::RULE,
 ];
 
