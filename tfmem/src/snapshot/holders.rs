@@ -1,6 +1,6 @@
 //! The largest holders: tensors' data by who holds them, tables by what hangs on them.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use rustc_hash::FxHashSet;
 use zerocopy::IntoBytes as _;
@@ -8,6 +8,7 @@ use zerocopy::IntoBytes as _;
 use super::{
     heap::{Chunk, Heap, Mapped, Segment},
     model::Holder,
+    nearby::Nearby,
     objects::{Classes, Kind},
     owners::{self, Found, Graph},
     pools::Pool,
@@ -23,7 +24,7 @@ const DATA: u64 = 16;
 /// A tensor's buffer and where its data lie.
 pub struct Buffer {
     object: u64,
-    class: String,
+    class: Arc<str>,
     /// `None`: in memory that is not the allocators' that are known.
     data: Option<Range<u64>>,
     count: u64,
@@ -42,7 +43,7 @@ pub struct Held {
 /// All tensors' buffers.
 #[must_use]
 pub fn buffers<M: Memory>(
-    memory: &M,
+    memory: &Nearby<'_, M>,
     classes: &Classes<'_, M>,
     heap: &Heap,
     mapped: &Mapped,
@@ -102,7 +103,7 @@ fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 /// Who holds them.
 #[must_use]
 pub fn held<M: Memory>(found: &Found<'_, '_, M>, buffers: &[Buffer], pools: &[(String, Pool)]) -> Held {
-    let tables: Vec<(String, u64)> =
+    let tables: Vec<(Arc<str>, u64)> =
         found.classes.of(Kind::Table).map(|(class, object)| (class.name.clone(), object)).collect();
     let of_buffers = buffers.iter().map(|buffer| (Kind::Buffer, buffer.class.clone(), buffer.object));
     let of_tables = tables.iter().map(|(class, object)| (Kind::Table, class.clone(), *object));
@@ -124,7 +125,7 @@ pub fn held<M: Memory>(found: &Found<'_, '_, M>, buffers: &[Buffer], pools: &[(S
     }
     for (index, (class, object)) in tables.iter().enumerate() {
         let mut owner =
-            owners::Owner { what: Kind::Table.noun().to_owned(), class: class.clone(), ..Default::default() };
+            owners::Owner { what: Kind::Table.noun().to_owned(), class: class.to_string(), ..Default::default() };
         owners::add_holder(found.memory, &graph, buffers.len() + index, &mut owner);
         let (bytes, count) = reach(found, *object);
         add(&mut groups, Some(owner), bytes, count, true);

@@ -32,10 +32,12 @@ pub fn owner(memory: &impl Memory, graph: &Graph, node: usize) -> Option<Owner> 
     let last = path.last()?;
     let held = graph.nodes.get(last.from)?;
     let mut owner = match &held.place {
-        Place::Object(kind, class) => Owner { what: kind.noun().to_owned(), class: class.clone(), ..Owner::default() },
+        Place::Object(kind, class) => {
+            Owner { what: kind.noun().to_owned(), class: class.to_string(), ..Owner::default() }
+        }
         Place::Python(name) => Owner {
             what: "Python object".to_owned(),
-            class: name.clone().unwrap_or_else(|| "not known".to_owned()),
+            class: name.as_deref().unwrap_or("not known").to_owned(),
             ..Owner::default()
         },
         Place::Static(file) => {
@@ -60,7 +62,7 @@ pub fn add_holder(memory: &impl Memory, graph: &Graph, node: usize, owner: &mut 
         match &part.place {
             Place::Python(Some(class)) if matches!(held.place, Place::Object(Kind::Handle, _)) => {
                 owner.what = "Python object".to_owned();
-                owner.class = class.clone();
+                owner.class = class.to_string();
                 owner.chain.push(shown(part, slot.at));
                 return;
             }
