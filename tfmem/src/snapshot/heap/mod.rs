@@ -10,6 +10,8 @@ mod trim;
 mod walk;
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod tests;
 
 pub use arena::Arena;
