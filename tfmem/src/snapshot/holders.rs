@@ -189,7 +189,7 @@ fn reach<M: Memory>(found: &Found<'_, '_, M>, object: u64) -> (u64, u64) {
     let (mut bytes, mut words) = (0, Vec::new());
     while let Some(chunk) = queue.pop() {
         bytes += chunk.size;
-        words.resize(((chunk.size - 16) / 8).min(MOST_WORDS) as usize, 0_u64);
+        words.resize(((chunk.data_end() - chunk.data()) / 8).min(MOST_WORDS) as usize, 0_u64);
         if found.memory.read(chunk.data(), words.as_mut_bytes()).is_err() {
             continue;
         }

@@ -65,8 +65,8 @@ pub fn search<M: Memory>(found: &Found<'_, '_, M>, objects: &[(Kind, Arc<str>, u
         most_nodes: (found.space.all_own_bytes() / BYTES_PER_NODE) as usize,
     };
     for (kind, class, start) in objects {
-        let size = search.chunk(*start).map_or(8, |chunk| chunk.end() - start);
-        search.add(Place::Object(*kind, class.clone()), *start..start + size);
+        let end = search.chunk(*start).map_or(start + 8, |chunk| chunk.data_end());
+        search.add(Place::Object(*kind, class.clone()), *start..end);
     }
     let mut read = Read::default();
     for level in 0..LEVELS {
@@ -134,7 +134,8 @@ impl<M: Memory> Search<'_, '_, '_, M> {
         if area.is_file() {
             return Some(self.statics(area));
         }
-        if let Some(chunk) = self.chunk(at) {
+        // A chunk's data reach over the first word of the next one.
+        if let Some(chunk) = self.chunk(at.saturating_sub(8)) {
             let known = self.by_start.get(&chunk.data()).copied();
             return (chunk.live && at >= chunk.data()).then(|| known.unwrap_or_else(|| self.object(chunk)));
         }
@@ -156,7 +157,7 @@ impl<M: Memory> Search<'_, '_, '_, M> {
     fn object(&mut self, chunk: Chunk) -> usize {
         let class = self.found.memory.word(chunk.data()).ok().and_then(|word| self.found.classes.known(word));
         let place = class.map_or(Place::Part, |class| Place::Object(class.kind, class.name.clone()));
-        self.add(place, chunk.data()..chunk.end())
+        self.add(place, chunk.data()..chunk.data_end())
     }
 
     /// The chunk that holds an address, of an arena or with a mapping of its own.
