@@ -37,6 +37,7 @@ on_each_tensorflow!(
     closed_sessions,
     pool_kept_after_close,
     mkl_pool_kept_after_close,
+    freed_and_kept_by_malloc,
 );
 
 fn required(test: &str, environment: &str, case: fn(&Path) -> Result<()>) -> Result<()> {
@@ -189,5 +190,19 @@ fn check_pool_kept(traced: &Traced, name: Option<&str>) -> Result<()> {
     let pool = look::pool(exit, pool)?;
     ensure!(pool.in_use_bytes < MIB && pool.regions_bytes >= 256 * MIB, "pool: {pool:?}");
     ensure!(pool.grown_bytes == 0 && pool.reused_bytes >= 256 * MIB, "the second run: {pool:?}");
+    Ok(())
+}
+
+/// Freed, and kept by the C allocator: no leak. The script says itself how much malloc has free.
+fn freed_and_kept_by_malloc(python: &Path) -> Result<()> {
+    let traced = trace(python, "cases/09_glibc_fragmentation.py", &[("STOP_AT", "after_free")])?;
+    let process = look::tensorflow_process(&traced.report)?;
+    let top = look::top(&process.verdicts)?;
+    ensure!(top.cause == Cause::HeapReserve, "the verdict with most bytes: {top:?}");
+    look::ensure_near("heap_reserve", top.bytes, 316 * MIB)?;
+    ensure!(top.evidence.iter().any(|text| text.contains("malloc_trim")), "evidence: {:?}", top.evidence);
+    let bands = &look::exit(process)?.after.bands;
+    look::ensure_near("heap_free", bands.heap_free.unwrap_or(0), 316 * MIB)?;
+    ensure!(look::blamed(&process.verdicts) < 16 * MIB, "verdicts: {:?}", process.verdicts);
     Ok(())
 }

@@ -130,6 +130,10 @@ pub enum Body {
     Process(Arc<ProcessInfo>),
     /// A library with probes is mapped in the process.
     Library(Arc<LibraryInfo>),
+    /// The C heap of the process at the moment of the [`Self::Snapshot`] that follows.
+    Heap(HeapSeen),
+    /// Who holds tensors and tables of the process at the moment of the [`Self::Snapshot`] that follows.
+    Holders(Arc<[Holder]>),
     /// The process as seen from outside at this moment.
     Snapshot(Arc<Snapshot>),
     /// Something was lost since the trace began (running total for this kind).
@@ -367,6 +371,51 @@ pub struct Snapshot {
     pub resident: Option<Vec<(Addr, u64)>>,
     /// The process was stopped at its very end when this was taken: it is exact.
     pub at_exit: bool,
+}
+
+/// What the C allocator has, told by a walk through its arenas that added up. In bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeapSeen {
+    /// Handed out, large blocks with mappings of their own not counted.
+    pub in_use: u64,
+    /// Freed by the program and kept by the allocator.
+    pub free: u64,
+    /// Of what is free: resident.
+    pub free_resident: u64,
+    /// Of that: what `malloc_trim` would give back.
+    pub trimmable: u64,
+}
+
+/// What holds data of tensors, or of a table: found by following references, in the process' memory, back from the data.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    pub kind: HolderKind,
+    /// `variable`, `dataset cache`, `Python object`, …
+    pub what: String,
+    pub class: String,
+    pub name: Option<String>,
+    /// The container of the resource manager that it is in.
+    pub container: Option<String>,
+    /// Data that it holds, and in how many buffers or blocks.
+    pub bytes: u64,
+    pub count: u64,
+    /// Where these buffers' data begin.
+    pub blocks: Vec<Addr>,
+    /// As many references were found as the buffers count: nothing else holds them.
+    pub complete: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum HolderKind {
+    Variable,
+    Table,
+    /// A dataset, its cache or its iterator.
+    Pipeline,
+    /// A tensor of eager execution that no Python object was found to hold.
+    Handle,
+    Python,
+    #[default]
+    Other,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,3 +3,4 @@
 mod cases;
 mod errors;
 mod heap;
+mod oracles;

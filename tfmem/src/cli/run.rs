@@ -35,7 +35,7 @@ async fn trace(args: Run, guard: Guard) -> Result<u8, Failure> {
     let child = spawn::prepare(&args.command)?;
     let pid = child.pid;
     let (messages, receiver) = mpsc::unbounded_channel();
-    let warden = Warden::start(messages, |pid| snapshot::full(pid).ok())?;
+    let warden = Warden::start(messages, |pid| snapshot::with_holders(pid).ok())?;
     live.begin_child(pid, warden)?;
     let stop = Patient::new(pid)?;
     // The exec returns here when the new program is in place, or with its error; meanwhile the child may already be

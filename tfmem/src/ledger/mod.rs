@@ -148,7 +148,13 @@ impl Ledger {
         };
         if !matches!(
             event.body,
-            Body::Process(_) | Body::Library(_) | Body::Snapshot(_) | Body::Mark { .. } | Body::Missed { .. }
+            Body::Process(_)
+                | Body::Library(_)
+                | Body::Heap(_)
+                | Body::Holders(_)
+                | Body::Snapshot(_)
+                | Body::Mark { .. }
+                | Body::Missed { .. }
         ) {
             process.events += 1;
         }
@@ -253,6 +259,8 @@ const fn begins(body: &Body) -> bool {
             | Body::ThreadExit
             | Body::Ended { .. }
             | Body::Leave { .. }
+            | Body::Heap(_)
+            | Body::Holders(_)
             | Body::Snapshot(_)
             | Body::Mark { .. }
             | Body::UserLeave { .. }

@@ -181,6 +181,8 @@ impl Process {
             Body::Ended { status } => self.end(at, *status, changes),
             Body::Process(info) => self.identify(info),
             Body::Library(library) => self.library(library),
+            Body::Heap(heap) => self.identity.heap = Some((at, *heap)),
+            Body::Holders(holders) => self.identity.holders = Some((at, holders.clone())),
             Body::Snapshot(snapshot) => self.observe(at, snapshot, changes),
             _ => self.apply_memory(event),
         }
@@ -298,6 +300,8 @@ impl Process {
         self.forget_distributed();
         self.identity.libraries.clear();
         self.identity.snapshot = None;
+        self.identity.heap = None;
+        self.identity.holders = None;
         // Its parent's description does not fit any more.
         if self.identity.info.as_ref().is_some_and(|info| info.started_at == 0) {
             self.identity.info = None;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::event::{Addr, ExitStatus, LibraryInfo, Origin, ProcessInfo, Snapshot, StackId};
+use crate::event::{Addr, ExitStatus, HeapSeen, Holder, LibraryInfo, Origin, ProcessInfo, Snapshot, StackId};
 use crate::ledger::distributed::ServerId;
 
 /// Number of a session within its process, from 1, in order of opening.
@@ -172,6 +172,10 @@ pub struct Identity {
     pub libraries: Vec<Arc<LibraryInfo>>,
     /// The last observation and its time.
     pub snapshot: Option<(u64, Arc<Snapshot>)>,
+    /// The last walk through its heap and its time.
+    pub heap: Option<(u64, HeapSeen)>,
+    /// Who held what when somebody looked last, and that time.
+    pub holders: Option<(u64, Arc<[Holder]>)>,
 }
 
 /// What did not add up. Each is printed; none is ever silently repaired.

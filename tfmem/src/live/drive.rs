@@ -1,6 +1,6 @@
 //! The loop of a trace.
 
-use std::{os::fd::AsFd as _, path::Path, sync::Arc, time::Duration};
+use std::{os::fd::AsFd as _, path::Path, time::Duration};
 
 use anyhow::Result;
 use tokio::{
@@ -14,8 +14,8 @@ use super::{
     marks::{FOLDER, Marks, Request},
 };
 use crate::{
-    event::{Addr, Body, Event, ExitStatus, Snapshot},
-    observe::snapshot,
+    event::{Addr, Body, Event, ExitStatus},
+    observe::snapshot::{self, Seen},
     stream::decode::{Hold, Record, decode},
     target::{clock, info, warden::Message},
 };
@@ -24,6 +24,15 @@ use crate::{
 /// wake the loop by themselves, and so do many at once.
 const BUSY: Duration = Duration::from_millis(5);
 const IDLE: Duration = Duration::from_millis(250);
+
+/// How much of a process is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    Totals,
+    Full,
+    /// Full, and who holds what: nobody will look again.
+    Last,
+}
 
 /// Why a trace ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,14 +108,13 @@ impl Live {
     /// The main process's status, when the warden told of its end.
     fn told(&mut self, message: Message, main: Option<u32>) -> Option<Option<ExitStatus>> {
         match message {
-            Message::Exiting { pid, at, snapshot } => {
+            Message::Exiting { pid, at, seen } => {
                 if let Some(tracked) = self.tracked.get_mut(&pid) {
                     tracked.exiting = true;
                 }
-                if let Some(mut snapshot) = snapshot {
-                    snapshot.at_exit = true;
-                    let body = Body::Snapshot(Arc::new(snapshot));
-                    self.order.push(Event { at, pid, tid: pid, stack: None, body });
+                if let Some(mut seen) = seen {
+                    seen.snapshot.at_exit = true;
+                    self.saw(at, pid, *seen);
                 }
                 None
             }
@@ -137,7 +145,7 @@ impl Live {
         self.drain();
         let left: Vec<u32> = self.tracked.keys().copied().collect();
         for pid in left {
-            self.look(pid, true);
+            self.look(pid, Look::Last);
             self.programs.untrack(pid);
         }
         self.say_losses();
@@ -319,14 +327,14 @@ impl Live {
         self.poll(now);
         self.stacks.take_made(&mut self.programs);
         for pid in self.schedule.take_due(now) {
-            self.look(pid, true);
+            self.look(pid, Look::Full);
         }
         let totals = self.schedule.take_totals(now);
         if totals {
             let living = self.tracked.iter().filter(|(_, tracked)| !tracked.exiting);
             let pids: Vec<u32> = living.map(|(pid, _)| *pid).collect();
             for pid in pids {
-                self.look(pid, false);
+                self.look(pid, Look::Totals);
             }
             self.say_losses();
         }
@@ -352,14 +360,19 @@ impl Live {
         self.pass_on(clock::boot_ns());
     }
 
-    /// One observation of a process: everything, or the totals alone.
-    pub(super) fn look(&mut self, pid: u32, full: bool) {
+    /// One observation of a process.
+    pub(super) fn look(&mut self, pid: u32, how: Look) {
+        let full = how != Look::Totals;
         if full {
             self.say_missed();
         }
         let begun = std::time::Instant::now();
         let at = clock::boot_ns();
-        let seen = if full { snapshot::full(pid) } else { snapshot::totals(pid) };
+        let seen = match how {
+            Look::Totals => snapshot::totals(pid).map(Seen::from),
+            Look::Full => snapshot::full(pid),
+            Look::Last => snapshot::with_holders(pid),
+        };
         if full {
             self.schedule.looked(pid, clock::boot_ns(), begun.elapsed());
             // What is lost from here on is not corrected by this look.
@@ -367,16 +380,16 @@ impl Live {
         }
         match seen {
             // No resident page at all: a zombie, or a process whose memory is being taken down.
-            Ok(seen) if seen.rss() == 0 => {}
-            Ok(seen) => self.order.push(Event {
-                at,
-                pid,
-                tid: pid,
-                stack: None,
-                body: Body::Snapshot(Arc::<Snapshot>::new(seen)),
-            }),
+            Ok(seen) if seen.snapshot.rss() == 0 => {}
+            Ok(seen) => self.saw(at, pid, seen),
             // It ended meanwhile; its end will be told.
             Err(error) => log::debug!("process {pid}: {error}"),
+        }
+    }
+
+    fn saw(&mut self, at: u64, pid: u32, seen: Seen) {
+        for body in seen.bodies() {
+            self.order.push(Event::of(at, pid, pid, body));
         }
     }
 

@@ -201,7 +201,7 @@ impl Live {
         for pid in all {
             self.programs.track(pid, Process::default())?;
             self.follow(pid, false, true);
-            self.look(pid, true);
+            self.look(pid, drive::Look::Full);
             self.judge(pid, None);
         }
         Ok(())

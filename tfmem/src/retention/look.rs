@@ -16,7 +16,8 @@ pub(super) type Known = Option<Vec<(Addr, u64)>>;
 pub(super) fn look(process: &Process, at: u64, snapshot: &Arc<Snapshot>, known: &Known) -> Look {
     let pools = snapshot.resident.as_deref().map(|r| resident_pools(process, r));
     let heap = snapshot.resident.as_deref().map(|r| resident_heap(process, r));
-    let bands = bands(snapshot, pools.as_ref(), heap, known);
+    let free = process.identity.heap.filter(|(seen, _)| *seen == at).map(|(_, heap)| heap.free_resident);
+    let bands = bands(snapshot, pools.as_ref(), heap, free, known);
     Look { at, rss: rss(snapshot), bands, pools: pools.map_or_else(Vec::new, |p| p.each), snapshot: snapshot.clone() }
 }
 
@@ -72,7 +73,13 @@ fn resident_heap(process: &Process, resident: &[(Addr, u64)]) -> u64 {
 
 /// The bands add up to the RSS whatever the parts say: the kernel's counters lag behind the page tables by a few pages
 /// for each thread, so each part takes at most what is left of the anonymous bytes.
-fn bands(snapshot: &Snapshot, pools: Option<&ResidentPools>, heap: Option<u64>, known: &Known) -> Bands {
+fn bands(
+    snapshot: &Snapshot,
+    pools: Option<&ResidentPools>,
+    heap: Option<u64>,
+    free: Option<u64>,
+    known: &Known,
+) -> Bands {
     let mut left = snapshot.rss_anon;
     let mut take = |want: u64| {
         let got = want.min(left);
@@ -82,12 +89,13 @@ fn bands(snapshot: &Snapshot, pools: Option<&ResidentPools>, heap: Option<u64>, 
     let pool_in_use = pools.map(|p| take(p.in_use));
     let pool_free = pools.map(|p| take(p.free));
     let heap_in_use = heap.map(&mut take);
+    let heap_free = free.map(&mut take);
     let unexplained = unexplained(snapshot, known).map(&mut take);
     Bands {
         pool_in_use,
         pool_free,
         heap_in_use,
-        heap_free: None,
+        heap_free,
         mappings_other: Some(left),
         files: Some(snapshot.rss_file.saturating_add(snapshot.rss_shmem)),
         unexplained,

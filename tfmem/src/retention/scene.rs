@@ -9,6 +9,7 @@ use crate::ledger::types::{Allocation, BlockLayer, Session, SessionId};
 use crate::ledger::{Ledger, Process};
 use crate::report::model::BoundaryKind;
 
+use super::holders::Holders;
 use super::record::Subject;
 use crate::report::units::plain;
 
@@ -36,6 +37,8 @@ pub(super) struct Scene<'a> {
     pub trace_start: u64,
     pub min_bytes: u64,
     pub max_rows: usize,
+    /// Who holds what at this moment; empty when nobody looked.
+    pub holders: Holders,
 }
 
 impl Scene<'_> {

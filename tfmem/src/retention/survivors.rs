@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::causes::{self, Claimed};
+use super::holders;
 use super::place::{place, region_text};
 use super::record::{Row, bounds};
 use super::scene::Scene;
@@ -25,6 +26,8 @@ pub(super) struct Key {
     pub pool: Option<Addr>,
     pub op: Option<Arc<str>>,
     pub region: [u8; 8],
+    /// Who holds it, by number in the scene.
+    pub holder: Option<usize>,
     pub stack: Option<StackId>,
 }
 
@@ -84,6 +87,7 @@ fn group(scene: &Scene) -> Vec<Group> {
             pool: a.pool,
             op,
             region: a.origin.region,
+            holder: scene.holders.of(a.addr),
             stack: a.stack,
         };
         let group = groups.entry(key).or_insert_with_key(|key| Group {
@@ -108,10 +112,11 @@ fn group(scene: &Scene) -> Vec<Group> {
     groups
 }
 
-type Rank<'a> = (BlockLayer, Cause, Option<SessionId>, Option<Addr>, Option<&'a str>, [u8; 8], Option<StackId>);
+type Rank<'a> =
+    (BlockLayer, Cause, Option<SessionId>, Option<Addr>, Option<&'a str>, [u8; 8], Option<usize>, Option<StackId>);
 
 fn rank(key: &Key) -> Rank<'_> {
-    (key.layer, key.cause, key.owner, key.pool, key.op.as_deref(), key.region, key.stack)
+    (key.layer, key.cause, key.owner, key.pool, key.op.as_deref(), key.region, key.holder, key.stack)
 }
 
 /// A row for each group that is large enough, and one for all others of a cause and layer, so that the sums of both
@@ -148,10 +153,21 @@ fn folded(scene: &Scene, groups: Vec<&mut Group>) -> Option<Row> {
         sum.oldest = sum.oldest.min(g.oldest);
         ranges.append(&mut g.ranges);
     }
-    sum.key = Key { owner: None, pool: None, op: None, region: [0; 8], stack: None, ..sum.key };
+    sum.key = Key { owner: None, pool: None, op: None, region: [0; 8], holder: None, stack: None, ..sum.key };
     let mut row = row(scene, &sum, ranges);
     row.survivor.folded_groups = Some(n);
     Some(row)
+}
+
+fn session(scene: &Scene, id: SessionId) -> String {
+    match scene.process.session(id) {
+        None if scene.process.worker_sessions.find(id).is_none() => "session that failed to open".to_owned(),
+        _ => scene.owner_name(id),
+    }
+}
+
+fn holder(scene: &Scene, group: &Group) -> Option<String> {
+    Some(holders::shown(scene.holders.get(group.key.holder?)?))
 }
 
 fn row(scene: &Scene, group: &Group, ranges: Vec<(Addr, u64)>) -> Row {
@@ -166,10 +182,7 @@ fn row(scene: &Scene, group: &Group, ranges: Vec<(Addr, u64)>) -> Row {
         folded_groups: None,
         oldest_age_ms: scene.after.saturating_sub(group.oldest) / 1_000_000,
         cause: group.key.cause,
-        owner: group.key.owner.map(|id| match scene.process.session(id) {
-            None if scene.process.worker_sessions.find(id).is_none() => "session that failed to open".to_owned(),
-            _ => scene.owner_name(id),
-        }),
+        owner: group.key.owner.map(|id| session(scene, id)).or_else(|| holder(scene, group)),
         pool: group.key.pool.map(|pool| scene.pool_name(pool)),
         device: None,
         place: place(group.key.op.as_deref(), region_text(group.key.region)),

@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Analysis, Facts, Options, WallClock};
-use crate::event::{Body, Call, Event, ExitStatus, LibraryInfo, Mapping, MappingKind, Origin, ProcessInfo, Snapshot};
+use crate::event::{
+    Body, Call, Event, ExitStatus, HeapSeen, LibraryInfo, Mapping, MappingKind, Origin, ProcessInfo, Snapshot,
+};
 use crate::report::model::{Host, Report};
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -73,6 +75,10 @@ impl Script {
             "lost" => put(self, Body::Lost { what: args[0].into(), count: args[1].parse().expect("count") }),
             "map" => {
                 put(self, Body::Map { start: hex(args[0]), len: size(args[1]), prot: 3, flags: 0x22, file: false });
+            }
+            "walk" => {
+                let [in_use, free, free_resident, trimmable] = [0, 1, 2, 3].map(|i| size(args[i]));
+                put(self, Body::Heap(HeapSeen { in_use, free, free_resident, trimmable }));
             }
             "look" => put(self, Body::Snapshot(Arc::new(snapshot(args)))),
             "new" => {

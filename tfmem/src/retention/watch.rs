@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::holders::Holders;
 use super::pools::{self, region_bytes};
 use super::record::{Block, Leftover, Look, Pending, Record, Side, Subject, bounds, layers};
 use super::scene::{self, Baseline, Claim, Scene, is_memory};
@@ -184,6 +185,7 @@ impl Watch {
             trace_start: cx.trace_start,
             min_bytes: cx.min_bytes,
             max_rows: cx.max_rows,
+            holders: Holders::at(cx.process, pending.at, matches!(pending.subject, Subject::Process)),
         };
         let (rows, verdicts) = survivors::judge(&scene);
         Record {

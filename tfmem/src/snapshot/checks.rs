@@ -1,16 +1,9 @@
 //! What the figures were checked against, and what is said where that failed.
 
 use super::{
-    heap::{Arena, Heap, Mapped},
+    heap::{Heap, Mapped},
     model::{Check, Process},
 };
-
-/// Less than a hundredth of an arena is missing: its figures are off by no more than that.
-#[must_use]
-pub fn is_sound(arena: &Arena) -> bool {
-    let off = arena.walked.lost + arena.accounted().abs_diff(arena.system);
-    !arena.damaged && off <= arena.system / 100
-}
 
 /// `buffers`: tensors' buffers, and those with all their references found. `refused`: objects that were too many.
 pub fn fill(process: &mut Process, heap: Option<&Heap>, mapped: &Mapped, buffers: (u64, u64), refused: u64) {
@@ -53,7 +46,7 @@ fn of_heap(process: &mut Process, heap: &Heap, mapped: &Mapped) {
         let name = "large blocks: bytes found against malloc's own count";
         process.checks.push(check(name, parameters.mapped_bytes, mapped.bytes()));
     }
-    let unsound = heap.arenas.iter().filter(|arena| !is_sound(arena)).count();
+    let unsound = heap.arenas.iter().filter(|arena| !arena.is_sound()).count();
     if unsound > 0 {
         process.notes.push(format!(
             "{unsound} of {} arenas could not be walked (they changed meanwhile, or sbrk was blocked): no figures of \

@@ -1,6 +1,6 @@
 //! The largest holders: tensors' data by who holds them, tables by what hangs on them.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use rustc_hash::FxHashSet;
 use zerocopy::IntoBytes as _;
@@ -8,6 +8,7 @@ use zerocopy::IntoBytes as _;
 use super::{
     heap::{Chunk, Heap, Mapped, Segment},
     model::Holder,
+    nearby::Nearby,
     objects::{Classes, Kind},
     owners::{self, Found, Graph},
     pools::Pool,
@@ -23,8 +24,9 @@ const DATA: u64 = 16;
 /// A tensor's buffer and where its data lie.
 pub struct Buffer {
     object: u64,
-    class: String,
-    /// `None`: in memory that is not the allocators' that are known.
+    class: Arc<str>,
+    /// Where its data begin, and what they lie in; `None`: in memory that is not the allocators' that are known.
+    address: u64,
     data: Option<Range<u64>>,
     count: u64,
 }
@@ -42,7 +44,7 @@ pub struct Held {
 /// All tensors' buffers.
 #[must_use]
 pub fn buffers<M: Memory>(
-    memory: &M,
+    memory: &Nearby<'_, M>,
     classes: &Classes<'_, M>,
     heap: &Heap,
     mapped: &Mapped,
@@ -50,8 +52,9 @@ pub fn buffers<M: Memory>(
 ) -> Vec<Buffer> {
     let one = |(class, object): (&super::objects::Class, u64)| {
         let count = memory.int(object + COUNT).ok().and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
-        let data = memory.word(object + DATA).ok().and_then(|data| extent(data, heap, mapped, pools));
-        Buffer { object, class: class.name.clone(), data, count }
+        let address = memory.word(object + DATA).unwrap_or(0);
+        let data = extent(address, heap, mapped, pools);
+        Buffer { object, class: class.name.clone(), address, data, count }
     };
     classes.of(Kind::Buffer).map(one).collect()
 }
@@ -102,7 +105,7 @@ fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 /// Who holds them.
 #[must_use]
 pub fn held<M: Memory>(found: &Found<'_, '_, M>, buffers: &[Buffer], pools: &[(String, Pool)]) -> Held {
-    let tables: Vec<(String, u64)> =
+    let tables: Vec<(Arc<str>, u64)> =
         found.classes.of(Kind::Table).map(|(class, object)| (class.name.clone(), object)).collect();
     let of_buffers = buffers.iter().map(|buffer| (Kind::Buffer, buffer.class.clone(), buffer.object));
     let of_tables = tables.iter().map(|(class, object)| (Kind::Table, class.clone(), *object));
@@ -120,11 +123,15 @@ pub fn held<M: Memory>(found: &Found<'_, '_, M>, buffers: &[Buffer], pools: &[(S
             _ => 0,
         };
         let owner = owners::owner(found.memory, &graph, index);
-        add(&mut groups, owner, bytes, 1, complete);
+        add(&mut groups, owner, bytes, 1, complete).blocks.push(buffer.address);
     }
     for (index, (class, object)) in tables.iter().enumerate() {
-        let mut owner =
-            owners::Owner { what: Kind::Table.noun().to_owned(), class: class.clone(), ..Default::default() };
+        let mut owner = owners::Owner {
+            kind: Kind::Table.holder(),
+            what: Kind::Table.noun().to_owned(),
+            class: class.to_string(),
+            ..Default::default()
+        };
         owners::add_holder(found.memory, &graph, buffers.len() + index, &mut owner);
         let (bytes, count) = reach(found, *object);
         add(&mut groups, Some(owner), bytes, count, true);
@@ -155,7 +162,13 @@ fn is_complete(graph: &Graph, node: usize, count: u64) -> bool {
 
 type Group = (String, String, Option<String>, Option<String>);
 
-fn add(groups: &mut BTreeMap<Group, Holder>, owner: Option<owners::Owner>, bytes: u64, count: u64, complete: bool) {
+fn add(
+    groups: &mut BTreeMap<Group, Holder>,
+    owner: Option<owners::Owner>,
+    bytes: u64,
+    count: u64,
+    complete: bool,
+) -> &mut Holder {
     let owner = owner.unwrap_or_else(|| owners::Owner {
         what: "no holder found".to_owned(),
         class: "-".to_owned(),
@@ -168,12 +181,14 @@ fn add(groups: &mut BTreeMap<Group, Holder>, owner: Option<owners::Owner>, bytes
         name: owner.name,
         container: owner.container,
         chain: owner.chain,
+        kind: owner.kind,
         complete: true,
         ..Holder::default()
     });
     holder.bytes += bytes;
     holder.count += count;
     holder.complete &= complete;
+    holder
 }
 
 /// Bytes and number of the blocks that hang on an object: what it points to, and on from there, without going through
@@ -188,7 +203,7 @@ fn reach<M: Memory>(found: &Found<'_, '_, M>, object: u64) -> (u64, u64) {
     let (mut bytes, mut words) = (0, Vec::new());
     while let Some(chunk) = queue.pop() {
         bytes += chunk.size;
-        words.resize(((chunk.size - 16) / 8).min(MOST_WORDS) as usize, 0_u64);
+        words.resize(((chunk.data_end() - chunk.data()) / 8).min(MOST_WORDS) as usize, 0_u64);
         if found.memory.read(chunk.data(), words.as_mut_bytes()).is_err() {
             continue;
         }

@@ -11,6 +11,7 @@ pub mod diff;
 pub mod heap;
 mod holders;
 pub mod model;
+mod nearby;
 mod objects;
 mod owners;
 mod parts;

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::objects::Kind;
-use crate::report::model::Host;
+use crate::{
+    event::{Addr, HolderKind},
+    report::model::Host,
+};
 
 /// The JSON Schema of a [`Snapshot`].
 pub const SCHEMA: &str = include_str!("../../schema/snapshot-1.schema.json");
@@ -148,6 +151,11 @@ pub struct Holder {
     pub chain: Vec<String>,
     /// As many references were found as the buffers count: no other holder is missing.
     pub complete: bool,
+    #[serde(skip)]
+    pub kind: HolderKind,
+    /// Where the data lie.
+    #[serde(skip)]
+    pub blocks: Vec<Addr>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

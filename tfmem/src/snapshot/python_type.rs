@@ -1,6 +1,8 @@
 //! The type of a Python object, from the block that it lies in. Equal in CPython 3.8 to 3.14 (not free-threaded): a
 //! reference count, the type; in a type object the name's address at +24.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use super::text_in;
@@ -12,10 +14,15 @@ const TYPE_NAME: u64 = 24;
 const BEFORE: [u64; 3] = [0, 16, 32];
 
 /// The name of the type of the object in a block.
-pub fn name(memory: &impl Memory, block: u64, size: u64, known: &mut FxHashMap<u64, Option<String>>) -> Option<String> {
+pub fn name(
+    memory: &impl Memory,
+    block: u64,
+    size: u64,
+    known: &mut FxHashMap<u64, Option<Arc<str>>>,
+) -> Option<Arc<str>> {
     BEFORE.into_iter().filter(|before| before + 16 <= size).find_map(|before| {
         let object = memory.word(block + before + TYPE).ok().filter(|word| *word != 0 && word.is_multiple_of(8))?;
-        known.entry(object).or_insert_with(|| of_type(memory, object)).clone()
+        known.entry(object).or_insert_with(|| of_type(memory, object).map(Arc::from)).clone()
     })
 }
 

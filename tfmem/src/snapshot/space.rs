@@ -74,6 +74,12 @@ impl Space {
         Self { areas, own }
     }
 
+    /// Mappings and the process's own resident ranges.
+    #[must_use]
+    pub fn into_parts(self) -> (Vec<Area>, Vec<(u64, u64)>) {
+        (self.areas, self.own)
+    }
+
     /// The mapping that holds an address.
     #[must_use]
     pub fn area(&self, address: u64) -> Option<&Area> {

@@ -9,6 +9,7 @@ use super::{
     allocator, checks,
     heap::{self, Heap, Mapped},
     holders, model,
+    nearby::Nearby,
     objects::{Classes, Kind, Static},
     owners::Found,
     parts::{self, Places},
@@ -64,6 +65,7 @@ pub fn take(pid: u32) -> io::Result<model::Process> {
     let named = named(&pools);
     let mut held = holders::Held::default();
     if let Some(heap) = &heap {
+        let memory = Nearby::new(&memory);
         let buffers = holders::buffers(&memory, &first.classes, heap, &first.mapped, &named);
         let data = holders::data_ranges(&buffers, &named, heap);
         let data_and_python = holders::with_python(&data, &first.python);
@@ -152,7 +154,7 @@ fn read_pools(memory: &Remote, classes: &Classes<'_, Remote>) -> Vec<Tried> {
             }
             pool = Pool::read(memory, object, size);
         }
-        pools.push((class.name.clone(), pool));
+        pools.push((class.name.to_string(), pool));
     }
     pools
 }
@@ -222,10 +224,9 @@ fn heap_model(space: &Space, heap: Option<&Heap>, mapped: &Mapped) -> model::Hea
         figures.overhead_bytes += arena.heads + arena.walked.fenceposts;
         figures.foreign_bytes += arena.walked.foreign;
     }
-    let sound = heap.arenas.iter().all(checks::is_sound) && heap.refused == 0 && !heap.open_ring;
     model::Heap {
         allocator: allocator::name_with_glibc(space).to_owned(),
-        figures: sound.then_some(figures),
+        figures: heap.is_sound().then_some(figures),
         arenas: heap.arenas.iter().map(arena_model).collect(),
     }
 }
@@ -257,7 +258,7 @@ fn classes(classes: &Classes<'_, Remote>) -> Vec<model::Class> {
     let ours = all.iter().filter(|class| class.kind != Kind::Other).count();
     let shown = all.into_iter().take(ours + OTHER_CLASSES);
     let model = |class: &super::objects::Class| model::Class {
-        class: class.name.clone(),
+        class: class.name.to_string(),
         kind: class.kind,
         count: class.count,
         bytes: class.bytes,

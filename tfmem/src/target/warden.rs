@@ -26,7 +26,7 @@ use nix::{
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{clock, info, ptrace};
-use crate::event::{ExitStatus, Snapshot};
+use crate::{event::ExitStatus, observe::snapshot::Seen};
 
 #[derive(Debug)]
 enum Command {
@@ -48,7 +48,7 @@ pub enum Message {
     Exiting {
         pid: u32,
         at: u64,
-        snapshot: Option<Snapshot>,
+        seen: Option<Box<Seen>>,
     },
     Ended {
         pid: u32,
@@ -85,7 +85,7 @@ impl Warden {
     /// When the thread or its descriptors cannot be made.
     pub fn start(
         messages: UnboundedSender<Message>,
-        look: impl Fn(u32) -> Option<Snapshot> + Send + Sync + 'static,
+        look: impl Fn(u32) -> Option<Seen> + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let children = SignalFd::with_flags(&sigchld(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
@@ -136,7 +136,7 @@ struct Worker {
     sets: Sets,
 }
 
-type Look = Arc<dyn Fn(u32) -> Option<Snapshot> + Send + Sync>;
+type Look = Arc<dyn Fn(u32) -> Option<Seen> + Send + Sync>;
 
 /// Threads, by tid.
 #[derive(Debug, Default)]
@@ -233,9 +233,9 @@ impl Worker {
         let (look, messages, (commands, wake)) = (self.look.clone(), self.messages.clone(), self.back.clone());
         let helper = std::thread::Builder::new().name("last look".into()).spawn(move || {
             // By the thread that stands still: the main thread may be gone already, and its memory with it.
-            let snapshot = look(tid);
+            let seen = look(tid).map(Box::new);
             // The process stood still meanwhile: what was seen holds until it goes on.
-            let _ = messages.send(Message::Exiting { pid, at: clock::boot_ns(), snapshot });
+            let _ = messages.send(Message::Exiting { pid, at: clock::boot_ns(), seen });
             if commands.send(Command::GoOn(pid)).is_ok() {
                 let _ = wake.write(1);
             }

@@ -109,6 +109,7 @@ fn parts(page: &mut Page, side: &Side) {
         ("pools", pools),
         ("blocks", bands.heap_in_use),
         ("files", bands.files),
+        ("free in the C heap", bands.heap_free),
         ("C heap and Python", bands.mappings_other),
     ];
     let shown: Vec<String> = named

@@ -31,7 +31,8 @@ impl Label {
             | Cause::NativeCache => Self::NotLeak,
             Cause::LeftoverProcess => Self::Leftover,
             Cause::Unexplained => Self::Unexplained,
-            Cause::BeforeAttach => Self::Held,
+            Cause::BeforeAttach | Cause::PythonReference => Self::Held,
+            Cause::StatefulResource | Cause::PipelineBuffers if !ended => Self::Held,
             Cause::SessionOpen if !ended => Self::Held,
             _ => Self::Leak,
         }

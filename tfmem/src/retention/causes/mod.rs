@@ -5,10 +5,15 @@
 //! grace time after the end.
 
 mod before_attach;
+mod heap_reserve;
+mod held;
 pub(super) mod leftover;
+mod pipeline_buffers;
 mod pool_reserve;
+mod python_reference;
 mod session_not_deleted;
 mod session_open;
+mod stateful_resource;
 mod unexplained;
 mod words;
 mod worker_state;
@@ -32,12 +37,16 @@ pub(super) struct Claimed<'a> {
 }
 
 /// In order of precedence. The last one claims whatever is left.
-pub(super) static RULES: [Rule; 6] = [
+pub(super) static RULES: [Rule; 10] = [
     before_attach::RULE,
     session_open::RULE,
     worker_state::RULE,
     session_not_deleted::RULE,
+    stateful_resource::RULE,
+    pipeline_buffers::RULE,
+    python_reference::RULE,
     pool_reserve::RULE,
+    heap_reserve::RULE,
     unexplained::RULE,
 ];
 

@@ -1,7 +1,7 @@
 //! What observations add: resident bytes, bands, and the times they were taken at.
 
 use super::{boundary, check, only};
-use crate::report::model::BoundaryKind;
+use crate::report::model::{BoundaryKind, Cause};
 use crate::retention::testing::{MIB, report};
 
 const HEAD: &str = "0 start\n1 10 process p.py\n2 10 tensorflow 2.21.0\n\
@@ -138,4 +138,22 @@ fn the_look_at_the_very_end_may_come_in_after_the_end() {
     let b = boundary(only(&r), BoundaryKind::ProcessExit, 0);
     assert_eq!(b.after.rss_bytes, Some(70 * MIB));
     assert_eq!(b.survivors[0].resident_bytes, Some(24 * MIB));
+}
+
+#[test]
+fn what_the_c_allocator_keeps_is_a_reserve() {
+    let walked = |walk: &str| {
+        let look = "5000 10 look 50M 20M exit in=10000000+24M map=10000000+256M,30000000+64M\n";
+        let r = report(&(HEAD.to_owned() + walk + look + "5001 10 exit 0\n5002 end\n"));
+        check(&r);
+        let b = boundary(only(&r), BoundaryKind::ProcessExit, 0).clone();
+        let reserve = b.verdicts.iter().find(|v| v.cause == Cause::HeapReserve).map(|v| v.bytes / MIB);
+        (b.after.bands.heap_free.map(|n| n / MIB), reserve)
+    };
+    assert_eq!(walked("5000 10 walk 70M 20M 16M 12M\n"), (Some(16), Some(16)));
+    // Its pages were given back: free for malloc, nobody's memory.
+    assert_eq!(walked("5000 10 walk 70M 20M 0 0\n"), (Some(0), None));
+    // Long before the end.
+    assert_eq!(walked("3000 10 walk 70M 20M 16M 12M\n"), (None, None));
+    assert_eq!(walked(""), (None, None));
 }

@@ -164,6 +164,12 @@ fn one<M: Memory>(
 }
 
 impl Arena {
+    /// Less than a hundredth is missing: its figures are off by no more than that.
+    #[must_use]
+    pub const fn is_sound(&self) -> bool {
+        !self.damaged && self.off() <= self.system / 100
+    }
+
     /// How far a walk is from what the arena says of itself.
     const fn off(&self) -> u64 {
         self.walked.lost + self.accounted().abs_diff(self.system)

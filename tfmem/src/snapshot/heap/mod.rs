@@ -10,6 +10,8 @@ mod trim;
 mod walk;
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod tests;
 
 pub use arena::Arena;
@@ -20,7 +22,7 @@ pub use trim::Free;
 pub use walk::Walked;
 
 use super::{space::Space, window::Window};
-use crate::target::memory::Memory;
+use crate::{event::HeapSeen, target::memory::Memory};
 
 /// All segments of all arenas, by address.
 #[derive(Clone, Debug, Default)]
@@ -83,13 +85,38 @@ pub struct Heap {
     pub cached_bytes: u64,
 }
 
+/// The figures of the heap. `None`: it is not glibc's, or did not add up.
+#[must_use]
+pub fn seen<M: Memory>(memory: &M, space: &Space) -> Option<HeapSeen> {
+    let heap = arenas(memory, space, &mut Window::new(memory, space))?;
+    heap.is_sound().then(|| HeapSeen {
+        in_use: heap.arenas.iter().map(Arena::in_use).sum(),
+        free: heap.arenas.iter().map(Arena::free_bytes).sum(),
+        free_resident: heap.arenas.iter().map(|arena| arena.free.resident).sum(),
+        trimmable: heap.arenas.iter().map(|arena| arena.free.trimmable).sum(),
+    })
+}
+
+impl Heap {
+    /// All of it was walked but for a hundredth of an arena at most.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.arenas.iter().all(Arena::is_sound) && self.refused == 0 && !self.open_ring
+    }
+}
+
+fn arenas<M: Memory>(memory: &M, space: &Space, window: &mut Window<'_, M>) -> Option<Heap> {
+    let found = find(memory, space)?;
+    let mut heap = Heap { parameters: found.parameters, ..Heap::default() };
+    arena::read_all(memory, space, window, &mut heap, found);
+    Some(heap)
+}
+
 /// Reads the heap. `None`: no arena of glibc's `malloc`.
 #[must_use]
 pub fn read<M: Memory>(memory: &M, space: &Space) -> Option<Heap> {
-    let found = find(memory, space)?;
     let mut window = Window::new(memory, space);
-    let mut heap = Heap { parameters: found.parameters, ..Heap::default() };
-    arena::read_all(memory, space, &mut window, &mut heap, found);
+    let mut heap = arenas(memory, space, &mut window)?;
     let bytes: u64 = heap.segments.all().iter().map(|segment| segment.range.end - segment.range.start).sum();
     window.allow(bytes);
     (heap.caches, heap.cached, heap.cached_bytes) = lists::caches(&mut window, &mut heap.segments);

@@ -23,6 +23,12 @@ impl Chunk {
         self.start + GRAIN
     }
 
+    /// The program may use the first word of the next chunk as well, as long as this one is not free.
+    #[must_use]
+    pub const fn data_end(&self) -> u64 {
+        self.start + self.size + 8
+    }
+
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.start + self.size

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::event::HolderKind;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -64,6 +66,18 @@ impl Kind {
             Self::Handle => 5,
             Self::Executor | Self::Server | Self::Context | Self::Device | Self::Pool => 4,
             Self::Other | Self::Buffer | Self::Slice => 3,
+        }
+    }
+
+    /// As an owner in the events.
+    #[must_use]
+    pub const fn holder(self) -> HolderKind {
+        match self {
+            Self::Variable => HolderKind::Variable,
+            Self::Table => HolderKind::Table,
+            Self::Cache | Self::Iterator | Self::Dataset => HolderKind::Pipeline,
+            Self::Handle => HolderKind::Handle,
+            _ => HolderKind::Other,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Words that may be a vtable's address, told apart quickly, and the classes that they lead to.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use rustc_hash::FxHashMap;
 
@@ -16,7 +16,7 @@ use crate::{
 /// A class with objects that are alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
-    pub name: String,
+    pub name: Arc<str>,
     pub kind: Kind,
     pub count: u64,
     pub bytes: u64,
@@ -27,9 +27,12 @@ pub struct Class {
 pub struct Classes<'a, M> {
     library: Static<'a, M>,
     clusters: Vec<Cluster>,
+    /// From the first cluster's beginning to the last one's end.
+    all_from: u64,
+    all_len: u64,
     /// What each word met so far is: a place in `all`, or no vtable.
     words: FxHashMap<u64, Option<usize>>,
-    names: BTreeMap<String, usize>,
+    names: BTreeMap<Arc<str>, usize>,
     all: Vec<Class>,
     kept: usize,
     /// Words and objects that were left out because our own memory has a bound.
@@ -43,9 +46,14 @@ const MOST_KEPT: usize = 1 << 20;
 impl<'a, M: Memory> Classes<'a, M> {
     #[must_use]
     pub fn new(library: Static<'a, M>, space: &Space) -> Self {
+        let clusters = clusters(space);
+        let all_from = clusters.first().map_or(0, |first| first.start);
+        let all_len = clusters.last().map_or(0, |last| last.start + last.len - all_from);
         Self {
             library,
-            clusters: clusters(space),
+            clusters,
+            all_from,
+            all_len,
             words: FxHashMap::default(),
             names: BTreeMap::new(),
             all: Vec::new(),
@@ -58,7 +66,7 @@ impl<'a, M: Memory> Classes<'a, M> {
     #[inline]
     #[must_use]
     pub fn may_be(&self, word: u64) -> bool {
-        self.clusters.iter().any(|cluster| cluster.holds(word))
+        word.wrapping_sub(self.all_from) < self.all_len && self.clusters.iter().any(|cluster| cluster.holds(word))
     }
 
     /// An object that is alive begins with this word.
@@ -103,17 +111,18 @@ impl<'a, M: Memory> Classes<'a, M> {
             self.refused += 1;
             return None;
         }
-        let index = self.library.class(word).map(|name| self.place(name));
+        let index = self.library.class(word).map(|name| self.place(&name));
         self.words.insert(word, index);
         index
     }
 
     /// A class may have several vtables: one in each library that holds a copy.
-    fn place(&mut self, name: String) -> usize {
-        if let Some(&known) = self.names.get(&name) {
+    fn place(&mut self, name: &str) -> usize {
+        if let Some(&known) = self.names.get(name) {
             return known;
         }
         let index = self.all.len();
+        let name: Arc<str> = name.into();
         self.all.push(Class { kind: Kind::of(&name), name: name.clone(), count: 0, bytes: 0, objects: Vec::new() });
         self.names.insert(name, index);
         index

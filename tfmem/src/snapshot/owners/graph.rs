@@ -1,6 +1,6 @@
 //! Who points to whom, as far as it was looked for.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use crate::snapshot::objects::Kind;
 
@@ -25,13 +25,13 @@ pub struct Reference {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A C++ object, with the name of its class.
-    Object(Kind, String),
+    Object(Kind, Arc<str>),
     /// A chunk without a vtable.
     Part,
     /// A Python object, with the name of its type where it could be read.
-    Python(Option<String>),
+    Python(Option<Arc<str>>),
     /// Data of a library or a program.
-    Static(String),
+    Static(Arc<str>),
 }
 
 impl Place {

@@ -7,6 +7,8 @@ mod graph;
 mod name;
 mod search;
 mod targets;
+#[cfg(test)]
+mod tests;
 
 pub use graph::Graph;
 pub use name::{Owner, add_holder, owner};

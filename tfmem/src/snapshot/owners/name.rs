@@ -2,6 +2,7 @@
 
 use super::graph::{Graph, Node, Place, Reference};
 use crate::{
+    event::HolderKind,
     snapshot::{objects::Kind, text_in},
     target::memory::Memory,
 };
@@ -9,6 +10,7 @@ use crate::{
 /// Who holds something.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
+    pub kind: HolderKind,
     /// What it is, in a word.
     pub what: String,
     /// Class or type.
@@ -32,10 +34,13 @@ pub fn owner(memory: &impl Memory, graph: &Graph, node: usize) -> Option<Owner> 
     let last = path.last()?;
     let held = graph.nodes.get(last.from)?;
     let mut owner = match &held.place {
-        Place::Object(kind, class) => Owner { what: kind.noun().to_owned(), class: class.clone(), ..Owner::default() },
+        Place::Object(kind, class) => {
+            Owner { kind: kind.holder(), what: kind.noun().to_owned(), class: class.to_string(), ..Owner::default() }
+        }
         Place::Python(name) => Owner {
+            kind: HolderKind::Python,
             what: "Python object".to_owned(),
-            class: name.clone().unwrap_or_else(|| "not known".to_owned()),
+            class: name.as_deref().unwrap_or("not known").to_owned(),
             ..Owner::default()
         },
         Place::Static(file) => {
@@ -59,8 +64,9 @@ pub fn add_holder(memory: &impl Memory, graph: &Graph, node: usize, owner: &mut 
         let Some(part) = graph.nodes.get(slot.from) else { continue };
         match &part.place {
             Place::Python(Some(class)) if matches!(held.place, Place::Object(Kind::Handle, _)) => {
+                owner.kind = HolderKind::Python;
                 owner.what = "Python object".to_owned();
-                owner.class = class.clone();
+                owner.class = class.to_string();
                 owner.chain.push(shown(part, slot.at));
                 return;
             }

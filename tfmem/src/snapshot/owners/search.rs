@@ -1,6 +1,6 @@
 //! The search: each level is one pass over what is left of memory when tensors' data are left out.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use rustc_hash::FxHashMap;
 
@@ -11,6 +11,7 @@ use super::{
 use crate::{
     snapshot::{
         heap::{Chunk, Heap, Mapped},
+        nearby::Nearby,
         objects::{Classes, Kind},
         pymalloc::Pools,
         python_type,
@@ -23,13 +24,13 @@ use crate::{
 const LEVELS: usize = 6;
 /// Python's objects point to tensors and their handles, not to parts further on.
 const PYTHON_LEVELS: usize = 2;
-/// More nodes are not asked: something is pointed to from everywhere.
-const MOST_NODES: usize = 200_000;
+/// One node for so many resident bytes of the process: our own memory stays well below its.
+const BYTES_PER_NODE: u64 = 1024;
 const MOST_REFERENCES: usize = 32;
 
 /// All that the first pass found.
 pub struct Found<'a, 'b, M> {
-    pub memory: &'a M,
+    pub memory: &'a Nearby<'a, M>,
     pub space: &'a Space,
     pub heap: &'a Heap,
     pub mapped: &'a Mapped,
@@ -48,22 +49,24 @@ struct Search<'a, 'b, 'c, M> {
     by_start: FxHashMap<u64, usize>,
     /// Nodes that the next pass asks for.
     next: Vec<usize>,
-    types: FxHashMap<u64, Option<String>>,
+    types: FxHashMap<u64, Option<Arc<str>>>,
+    most_nodes: usize,
 }
 
 /// Looks for the holders of `objects`, which become the first nodes in their order.
 #[must_use]
-pub fn search<M: Memory>(found: &Found<'_, '_, M>, objects: &[(Kind, String, u64)]) -> (Graph, Read) {
+pub fn search<M: Memory>(found: &Found<'_, '_, M>, objects: &[(Kind, Arc<str>, u64)]) -> (Graph, Read) {
     let mut search = Search {
         found,
         graph: Graph::default(),
         by_start: FxHashMap::default(),
         next: Vec::new(),
         types: FxHashMap::default(),
+        most_nodes: (found.space.all_own_bytes() / BYTES_PER_NODE) as usize,
     };
     for (kind, class, start) in objects {
-        let size = search.chunk(*start).map_or(8, |chunk| chunk.end() - start);
-        search.add(Place::Object(*kind, class.clone()), *start..start + size);
+        let end = search.chunk(*start).map_or(start + 8, |chunk| chunk.data_end());
+        search.add(Place::Object(*kind, class.clone()), *start..end);
     }
     let mut read = Read::default();
     for level in 0..LEVELS {
@@ -74,9 +77,11 @@ pub fn search<M: Memory>(found: &Found<'_, '_, M>, objects: &[(Kind, String, u64
         search.next.clear();
         let skip = if level < PYTHON_LEVELS { found.data } else { found.data_and_python };
         let pass = scan::each(found.memory, found.space, may_point, skip, |area, start, words| {
-            for (at, &word) in (start..).step_by(8).zip(words) {
-                if let Some(node) = targets.hit(word) {
-                    search.refer(area, at, node);
+            for (index, &word) in words.iter().enumerate() {
+                if targets.may_hit(word)
+                    && let Some(node) = targets.hit(word)
+                {
+                    search.refer(area, start + index as u64 * 8, node);
                 }
             }
         });
@@ -104,7 +109,7 @@ impl<M: Memory> Search<'_, '_, '_, M> {
 
     fn add(&mut self, place: Place, range: Range<u64>) -> usize {
         let index = self.graph.nodes.len();
-        if place.is_asked() && index < MOST_NODES {
+        if place.is_asked() && index < self.most_nodes {
             self.next.push(index);
         }
         self.by_start.insert(range.start, index);
@@ -115,7 +120,7 @@ impl<M: Memory> Search<'_, '_, '_, M> {
     /// A pointer to `node` lies at `at`.
     fn refer(&mut self, area: &Area, at: u64, node: usize) {
         let full = |node: &Node| node.references.len() >= MOST_REFERENCES || node.range.contains(&at);
-        if self.graph.nodes.get(node).is_none_or(full) || self.graph.nodes.len() >= MOST_NODES {
+        if self.graph.nodes.get(node).is_none_or(full) || self.graph.nodes.len() >= self.most_nodes {
             return;
         }
         let Some(from) = self.holder(area, at) else { return };
@@ -129,7 +134,8 @@ impl<M: Memory> Search<'_, '_, '_, M> {
         if area.is_file() {
             return Some(self.statics(area));
         }
-        if let Some(chunk) = self.chunk(at) {
+        // A chunk's data reach over the first word of the next one.
+        if let Some(chunk) = self.chunk(at.saturating_sub(8)) {
             let known = self.by_start.get(&chunk.data()).copied();
             return (chunk.live && at >= chunk.data()).then(|| known.unwrap_or_else(|| self.object(chunk)));
         }
@@ -145,13 +151,13 @@ impl<M: Memory> Search<'_, '_, '_, M> {
         if let Some(&known) = self.by_start.get(&area.range.start) {
             return known;
         }
-        self.add(Place::Static(area.name.clone()), area.range.clone())
+        self.add(Place::Static(area.name.as_str().into()), area.range.clone())
     }
 
     fn object(&mut self, chunk: Chunk) -> usize {
         let class = self.found.memory.word(chunk.data()).ok().and_then(|word| self.found.classes.known(word));
         let place = class.map_or(Place::Part, |class| Place::Object(class.kind, class.name.clone()));
-        self.add(place, chunk.data()..chunk.end())
+        self.add(place, chunk.data()..chunk.data_end())
     }
 
     /// The chunk that holds an address, of an arena or with a mapping of its own.

@@ -9,6 +9,9 @@ use crate::observe::pagemap::PAGE;
 pub struct Targets {
     /// Sorted; `exact`: only a pointer to the beginning counts.
     ranges: Vec<(Range<u64>, usize, bool)>,
+    /// From the beginning of the first to the end of the last.
+    from: u64,
+    len: u64,
     /// One bit for each page that may hold one, by the lowest bits of its number.
     pages: Vec<u64>,
 }
@@ -30,7 +33,16 @@ impl Targets {
                 }
             }
         }
-        Self { ranges, pages }
+        let from = ranges.first().map_or(0, |(first, ..)| first.start);
+        let end = ranges.iter().map(|(range, ..)| range.end).max().unwrap_or(0);
+        Self { ranges, from, len: end.saturating_sub(from), pages }
+    }
+
+    /// The first test of a word, which hardly any passes that is no pointer.
+    #[inline]
+    #[must_use]
+    pub const fn may_hit(&self, word: u64) -> bool {
+        word.wrapping_sub(self.from) < self.len
     }
 
     /// The node that a word points to.
@@ -64,8 +76,10 @@ mod tests {
             (0x4ff8, None),
         ] {
             assert_eq!(targets.hit(word), node, "{word:x}");
+            assert!(node.is_none() || targets.may_hit(word));
         }
         // The same place 4 GiB on: the bit is set, the range is another.
         assert_eq!(targets.hit(0x5000 + (PAGE_BITS * PAGE)), None);
+        assert!(!targets.may_hit(0x9000) && !targets.may_hit(0) && !Targets::new(Vec::new()).may_hit(0));
     }
 }

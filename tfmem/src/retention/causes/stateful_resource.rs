@@ -1,0 +1,35 @@
+//! A resource that lives in a container of TensorFlow's, under a name: a variable, a table. No session's close and no
+//! Python object's end takes it away.
+
+use super::{Claimed, Rule, held};
+use crate::event::{Holder, HolderKind};
+use crate::ledger::types::Allocation;
+use crate::report::model::{Cause, Verdict};
+use crate::report::units::counted;
+use crate::retention::scene::Scene;
+
+pub(super) const RULE: Rule = Rule { cause: Cause::StatefulResource, claims, verdicts };
+
+fn claims(scene: &Scene, a: &Allocation) -> bool {
+    held::is_held(scene, a, |holder| {
+        matches!(holder.kind, HolderKind::Variable | HolderKind::Table) || holder.container.is_some()
+    })
+}
+
+fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
+    // What hangs on a table was taken from malloc directly.
+    let tables: Vec<(&Holder, u64)> = if scene.is_end() {
+        scene.holders.tables().filter(|table| table.container.is_some()).map(|table| (table, table.bytes)).collect()
+    } else {
+        Vec::new()
+    };
+    held::verdict(
+        scene,
+        claimed,
+        &tables,
+        Cause::StatefulResource,
+        |sum, n| format!("{sum} is held by {} of TensorFlow's that live under a name.", counted(n, "resource")),
+        "destroy the resource (`tf.raw_ops.DestroyResourceOp`), reset its container (`tf.compat.v1.Session.reset`), or \
+         make it without a name (`experimental_is_anonymous=True`) and drop the last reference",
+    )
+}
