@@ -181,7 +181,7 @@ fn main_segment(space: &Space, found: Found) -> Vec<Range<u64>> {
     // One area, and yet several mappings after a fork or an advice about a part of it.
     let mut heap = space.areas.iter().filter(|area| area.kind == MappingKind::Heap);
     let Some(first) = heap.next() else { return Vec::new() };
-    let range = first.range.start..heap.last().map_or(first.range.end, |last| last.range.end);
+    let range = first.range.start..heap.next_back().map_or(first.range.end, |last| last.range.end);
     let base = found.parameters.map(|parameters| parameters.sbrk_base).filter(|base| range.contains(base));
     let start = base.unwrap_or(range.start).next_multiple_of(GRAIN);
     Some(start..range.end).filter(|range| !range.is_empty()).into_iter().collect()
