@@ -77,15 +77,17 @@ pub struct First<'a, 'b, M> {
 
 impl<M: Memory> First<'_, '_, M> {
     pub fn run(&mut self, memory: &M, space: &Space) -> Read {
-        each(memory, space, Area::is_anonymous, &[], |area, start, words| self.piece(area, start, words))
+        each(memory, space, Area::is_anonymous, &[], |area, start, words| {
+            self.piece(space.run_end(area), start, words);
+        })
     }
 
-    fn piece(&mut self, area: &Area, start: u64, words: &[u64]) {
+    fn piece(&mut self, end: u64, start: u64, words: &[u64]) {
         const PAGE_WORDS: usize = PAGE as usize / 8;
         let mut last = None;
         for (at, page) in (start..).step_by(PAGE as usize).zip(words.chunks(PAGE_WORDS)) {
             if at.is_multiple_of(PAGE) {
-                self.page(area, at, page);
+                self.page(end, at, page);
             }
             // Hardly any word passes the first test: it must cost next to nothing.
             for (index, &word) in page.iter().enumerate() {
@@ -98,12 +100,12 @@ impl<M: Memory> First<'_, '_, M> {
         }
     }
 
-    fn page(&mut self, area: &Area, at: u64, words: &[u64]) {
+    fn page(&mut self, end: u64, at: u64, words: &[u64]) {
         if self.heap.is_some_and(|heap| heap.segments.segment(at).is_some()) {
             return;
         }
         if self.heap.is_some() {
-            self.mapped.page(at, words, area.range.end);
+            self.mapped.page(at, words, end);
         }
         if self.mapped.end() <= at {
             self.python.page(at, words);

@@ -87,6 +87,21 @@ impl Space {
         self.areas.get(next).filter(|area| area.range.start <= address)
     }
 
+    /// Where the anonymous mappings end that follow one without a gap. A piece of memory may lie in several: an advice
+    /// about a part of it splits it.
+    #[must_use]
+    pub fn run_end(&self, area: &Area) -> u64 {
+        let next = self.areas.partition_point(|other| other.range.start < area.range.end);
+        let mut end = area.range.end;
+        for other in self.areas.iter().skip(next) {
+            if other.range.start != end || !other.is_anonymous() {
+                break;
+            }
+            end = other.range.end;
+        }
+        end
+    }
+
     /// Resident ranges of the process's own inside a range.
     pub fn own(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<'_> {
         let first = self.own.partition_point(|&(start, len)| start + len <= range.start);
@@ -173,6 +188,7 @@ mod tests {
         assert_eq!((space.own_until(0x3fff), space.own_until(0x4000)), (Some(0x4000), None));
         assert_eq!(space.area(0x3000).map(|area| area.name.as_str()), Some("b"));
         assert_eq!(space.area(0x4000), None);
+        assert_eq!(space.areas.iter().map(|area| space.run_end(area)).collect::<Vec<_>>(), [0x4000, 0x4000, 0x9000]);
     }
 
     #[test]

@@ -178,8 +178,10 @@ impl Arena {
 
 /// The main arena lies in the `brk` area, which another caller of `sbrk` may have begun.
 fn main_segment(space: &Space, found: Found) -> Vec<Range<u64>> {
-    let heap = space.areas.iter().find(|area| area.kind == MappingKind::Heap);
-    let Some(range) = heap.map(|area| area.range.clone()) else { return Vec::new() };
+    // One area, and yet several mappings after a fork or an advice about a part of it.
+    let mut heap = space.areas.iter().filter(|area| area.kind == MappingKind::Heap);
+    let Some(first) = heap.next() else { return Vec::new() };
+    let range = first.range.start..heap.next_back().map_or(first.range.end, |last| last.range.end);
     let base = found.parameters.map(|parameters| parameters.sbrk_base).filter(|base| range.contains(base));
     let start = base.unwrap_or(range.start).next_multiple_of(GRAIN);
     Some(start..range.end).filter(|range| !range.is_empty()).into_iter().collect()
