@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
-use tfmem::report::model::{Boundary, BoundaryKind, Cause, Layer, Process};
+use anyhow::{Context as _, Result, ensure};
+use tfmem::report::model::{Boundary, BoundaryKind, Cause, Layer, Process, Verdict};
 use tfmem_tests::{
     look::{self, MIB},
     machine,
@@ -38,6 +38,10 @@ on_each_tensorflow!(
     pool_kept_after_close,
     mkl_pool_kept_after_close,
     freed_and_kept_by_malloc,
+    a_table_under_a_name,
+    tensors_in_a_circle_of_references,
+    the_cache_of_a_dataset,
+    what_a_server_keeps,
 );
 
 fn required(test: &str, environment: &str, case: fn(&Path) -> Result<()>) -> Result<()> {
@@ -205,4 +209,39 @@ fn freed_and_kept_by_malloc(python: &Path) -> Result<()> {
     look::ensure_near("heap_free", bands.heap_free.unwrap_or(0), 316 * MIB)?;
     ensure!(look::blamed(&process.verdicts) < 16 * MIB, "verdicts: {:?}", process.verdicts);
     Ok(())
+}
+
+/// The verdict with most bytes at the end that is not about a reserve.
+fn blamed(traced: &Traced) -> Result<Verdict> {
+    let process = look::tensorflow_process(&traced.report)?;
+    let blamed = process.verdicts.iter().filter(|verdict| !verdict.cause.is_reserve());
+    blamed.max_by_key(|verdict| verdict.bytes).cloned().context("nothing is blamed")
+}
+
+fn a_table_under_a_name(python: &Path) -> Result<()> {
+    let script = "cases/04_stateful_hash_table_persists.py";
+    let top = blamed(&trace(python, script, &[("STOP_AT", "named_deleted")])?)?;
+    ensure!(top.cause == Cause::StatefulResource && top.bytes >= 40 * MIB, "{top:?}");
+    let evidence = top.evidence.join("; ");
+    ensure!(evidence.contains("table \"") && evidence.contains("container \"localhost\""), "{evidence}");
+    Ok(())
+}
+
+fn tensors_in_a_circle_of_references(python: &Path) -> Result<()> {
+    let top = blamed(&trace(python, "cases/05_python_reference_cycle.py", &[("STOP_AT", "training_end")])?)?;
+    ensure!(top.cause == Cause::PythonReference, "{top:?}");
+    look::ensure_near("python_reference", top.bytes, 256 * MIB)
+}
+
+fn the_cache_of_a_dataset(python: &Path) -> Result<()> {
+    let top = blamed(&trace(python, "cases/07_tfdata_cache.py", &[("STOP_AT", "epoch_done")])?)?;
+    ensure!(top.cause == Cause::PipelineBuffers && top.evidence.join("; ").contains("cache"), "{top:?}");
+    look::ensure_near("pipeline_buffers", top.bytes, 64 * MIB)
+}
+
+fn what_a_server_keeps(python: &Path) -> Result<()> {
+    let script = "cases/11_distribute_server_state.py";
+    let top = blamed(&trace(python, script, &[("STOP_AT", "second_session_closed")])?)?;
+    ensure!(top.cause == Cause::WorkerState, "{top:?}");
+    look::ensure_near("worker_state", top.bytes, 64 * MIB)
 }

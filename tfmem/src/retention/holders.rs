@@ -8,9 +8,6 @@ use crate::event::{Addr, Holder, HolderKind};
 use crate::ledger::Process;
 use crate::report::units::plain;
 
-/// A look so long before the end still tells of the end.
-const NEAR_NS: u64 = 5_000_000_000;
-
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     all: Arc<[Holder]>,
@@ -18,10 +15,11 @@ pub(super) struct Holders {
 }
 
 impl Holders {
-    /// Those that tell of this moment. What was held before a boundary may have been let go by it.
+    /// Those that tell of this moment. What was held before a boundary may have been let go by it; the search for holders
+    /// is the last thing that is done before an end.
     pub fn at(process: &Process, at: u64, is_end: bool) -> Self {
         let Some((seen, all)) = &process.identity.holders else { return Self::default() };
-        if *seen < at && !(is_end && seen.saturating_add(NEAR_NS) >= at) {
+        if *seen < at && !is_end {
             return Self::default();
         }
         let blocks = all.iter().enumerate().flat_map(|(i, holder)| holder.blocks.iter().map(move |&block| (block, i)));

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::{Analysis, Facts, Options, WallClock};
 use crate::event::{
-    Body, Call, Event, ExitStatus, HeapSeen, LibraryInfo, Mapping, MappingKind, Origin, ProcessInfo, Snapshot,
+    Body, Call, Event, ExitStatus, HeapSeen, Holder, HolderKind, LibraryInfo, Mapping, MappingKind, Origin,
+    ProcessInfo, Snapshot,
 };
 use crate::report::model::{Host, Report};
 
@@ -79,6 +80,20 @@ impl Script {
             "walk" => {
                 let [in_use, free, free_resident, trimmable] = [0, 1, 2, 3].map(|i| size(args[i]));
                 put(self, Body::Heap(HeapSeen { in_use, free, free_resident, trimmable }));
+            }
+            "holds" => {
+                let kind = match args[0] {
+                    "table" => HolderKind::Table,
+                    "cache" => HolderKind::Pipeline,
+                    "python" => HolderKind::Python,
+                    other => panic!("no such holder: {other}"),
+                };
+                let blocks = args[3..].iter().map(|block| hex(block)).collect();
+                let name = (args[1] != "-").then(|| args[1].to_owned());
+                let container = name.as_ref().map(|_| "localhost".to_owned());
+                let (what, bytes) = (args[0].to_owned(), size(args[2]));
+                let holder = Holder { kind, what, name, container, bytes, blocks, ..Holder::default() };
+                put(self, Body::Holders([holder].into()));
             }
             "look" => put(self, Body::Snapshot(Arc::new(snapshot(args)))),
             "new" => {

@@ -19,7 +19,7 @@ fn claims(scene: &Scene, a: &Allocation) -> bool {
 fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
     // What hangs on a table was taken from malloc directly.
     let tables: Vec<(&Holder, u64)> = if scene.is_end() {
-        scene.holders.tables().filter(|table| table.container.is_some()).map(|table| (table, table.bytes)).collect()
+        scene.holders.tables().filter(|table| table.name.is_some()).map(|table| (table, table.bytes)).collect()
     } else {
         Vec::new()
     };
@@ -28,7 +28,13 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
         claimed,
         &tables,
         Cause::StatefulResource,
-        |sum, n| format!("{sum} is held by {} of TensorFlow's that live under a name.", counted(n, "resource")),
+        |sum, n| {
+            format!(
+                "{sum} is held by {} of TensorFlow's that {} on under a name.",
+                counted(n, "resource"),
+                if n == 1 { "lives" } else { "live" }
+            )
+        },
         "destroy the resource (`tf.raw_ops.DestroyResourceOp`), reset its container (`tf.compat.v1.Session.reset`), or \
          make it without a name (`experimental_is_anonymous=True`) and drop the last reference",
     )

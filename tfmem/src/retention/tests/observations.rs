@@ -1,7 +1,7 @@
 //! What observations add: resident bytes, bands, and the times they were taken at.
 
 use super::{boundary, check, only};
-use crate::report::model::{BoundaryKind, Cause};
+use crate::report::model::{BoundaryKind, Cause, Layer};
 use crate::retention::testing::{MIB, report};
 
 const HEAD: &str = "0 start\n1 10 process p.py\n2 10 tensorflow 2.21.0\n\
@@ -156,4 +156,33 @@ fn what_the_c_allocator_keeps_is_a_reserve() {
     // Long before the end.
     assert_eq!(walked("3000 10 walk 70M 20M 16M 12M\n"), (None, None));
     assert_eq!(walked(""), (None, None));
+}
+
+#[test]
+fn who_holds_a_survivor_decides_its_cause() {
+    let found = |holds: &str| {
+        let heap = "100 10 heap 40000000 24M Fill\n";
+        let r = report(&(HEAD.to_owned() + heap + holds + "5001 10 exit 0\n5002 end\n"));
+        check(&r);
+        let b = boundary(only(&r), BoundaryKind::ProcessExit, 0).clone();
+        let of_heap = b.survivors.iter().find(|s| s.layer == Layer::Heap && s.bytes == 24 * MIB).map(|s| s.cause);
+        let told: Vec<_> = b.verdicts.iter().filter(|v| Some(v.cause) == of_heap).map(|v| v.bytes / MIB).collect();
+        (of_heap, told)
+    };
+    assert_eq!(found("5000 10 holds cache - 24M 40000000\n"), (Some(Cause::PipelineBuffers), vec![24]));
+    assert_eq!(found("5000 10 holds python - 24M 40000000\n"), (Some(Cause::PythonReference), vec![24]));
+    // Another block's holder, and nobody's.
+    assert_eq!(found("5000 10 holds cache - 24M 50000000\n").0, Some(Cause::Unexplained));
+    assert_eq!(found("").0, Some(Cause::Unexplained));
+}
+
+#[test]
+fn what_hangs_on_a_table_is_told_beside_the_ledger() {
+    let r = report(&(HEAD.to_owned() + "5000 10 holds table table_27 40M\n5001 10 exit 0\n5002 end\n"));
+    check(&r);
+    let b = boundary(only(&r), BoundaryKind::ProcessExit, 0);
+    let verdict = b.verdicts.iter().find(|v| v.cause == Cause::StatefulResource).unwrap();
+    assert_eq!(verdict.bytes, 40 * MIB);
+    let evidence = verdict.evidence.join("; ");
+    assert!(evidence.contains("table \"table_27\" in container \"localhost\""), "{evidence}");
 }

@@ -92,16 +92,15 @@ fn slot_name(memory: &impl Memory, at: u64) -> Option<String> {
     text_in::view(memory, at.checked_sub(16)?)
 }
 
-/// From the slots of a container to the container, and to its slot beside its name.
+/// From the slots of a container to the container, and to its slot beside its name. Other maps look alike: the one of a
+/// resource manager hangs on a device.
 fn container(memory: &impl Memory, graph: &Graph, slots: usize) -> Option<(Reference, String)> {
-    for to_slots in &graph.nodes.get(slots)?.references {
-        for to_container in &graph.nodes.get(to_slots.from)?.references {
-            if let Some(name) = to_container.at.checked_sub(32).and_then(|at| text_in::std_string(memory, at)) {
-                return Some((*to_container, name));
-            }
-        }
-    }
-    None
+    let to_slots = graph.nodes.get(slots)?.references.iter().filter_map(|slots| graph.nodes.get(slots.from));
+    let named = to_slots.flat_map(|slots| &slots.references).filter_map(|slot| {
+        let name = slot.at.checked_sub(32).and_then(|at| text_in::std_string(memory, at))?;
+        Some((*slot, name))
+    });
+    named.into_iter().find(|(slot, _)| device(graph, slot.from).is_some())
 }
 
 /// The device whose resource manager it is.
