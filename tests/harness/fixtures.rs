@@ -114,6 +114,12 @@ impl Fixtures {
         self.folder.join("overflow")
     }
 
+    /// The program that takes chunks from many places.
+    #[must_use]
+    pub fn ways(&self) -> PathBuf {
+        self.folder.join("ways")
+    }
+
     /// The program that changes its memory map in every way there is.
     #[must_use]
     pub fn mapping_storm(&self) -> PathBuf {
@@ -158,6 +164,7 @@ fn compile() -> Result<Fixtures> {
     gcc(&["overflow.c"], &folder.join("overflow"), &["-pthread"])?;
     gcc(&["stacks.c"], &folder.join("stacks"), &["-pthread", "-fomit-frame-pointer"])?;
     gcc(&["heap.c"], &folder.join("heap"), &["-pthread"])?;
+    gcc(&["ways.c"], &folder.join("ways"), &[])?;
     gcc(&["mapstorm.c"], &folder.join("mapstorm"), &["-pthread"])?;
     // Beside the program, wherever the folder is taken to.
     let (search, run_path) = (format!("-L{}", folder.join(early).display()), format!("-Wl,-rpath,$ORIGIN/{early}"));

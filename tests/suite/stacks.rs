@@ -209,7 +209,7 @@ fn ways_are_told_apart() -> Result<()> {
     let fixtures = fixtures::get()?;
     let folder = fixtures.library(Variant::Plain, FRAMEWORK).parent().context("no folder")?.to_owned();
     // Three levels, two calls on each: eight ways, one after the other.
-    let command = [fixtures.storm(), folder, "4000".into(), "3".into(), "new".into()];
+    let command = [fixtures.ways(), folder, "4000".into(), "3".into()];
     let recorded = record(&command, &["--stacks", "dwarf"])?;
     let chunks = recorded.events.iter().filter(|event| matches!(event.body, Body::ChunkAlloc { .. }));
     let ids: Vec<StackId> = chunks.filter_map(|event| event.stack).collect();

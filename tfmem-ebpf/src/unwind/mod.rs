@@ -188,9 +188,20 @@ fn again(scratch: &mut Scratch) -> u64 {
                 return 0;
             }
         }
-        differs |= scratch.page[place.wrapping_sub(from) as usize & (PAGE_WORDS - 1)] ^ walk.words[number];
+        differs |= scratch.page[in_page(place.wrapping_sub(from))] ^ walk.words[number];
     }
     if differs == 0 { id } else { 0 }
+}
+
+/// `PAGE_WORDS - 1`, where the compiler cannot see it: it would find the mask below of no use and leave it out, and the
+/// verifier of 6.1 does not follow why.
+#[unsafe(no_mangle)]
+static PAGE_MASK: u64 = PAGE_WORDS as u64 - 1;
+
+#[inline(always)]
+fn in_page(place: u64) -> usize {
+    // SAFETY: reads a static.
+    (place & unsafe { core::ptr::read_volatile(&raw const PAGE_MASK) }) as usize
 }
 
 /// Walks the stack in a scratch; returns its number.
