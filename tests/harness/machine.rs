@@ -23,6 +23,16 @@ pub fn long() -> bool {
     env::var_os("TFMEM_LONG").is_some()
 }
 
+/// Whether a slow test is left to `--full` in this environment, as it is not the newest; says so.
+#[must_use]
+pub fn is_for_full(test: &str, environment: &str) -> bool {
+    let left = !long() && ENVIRONMENTS.last().is_some_and(|newest| newest.name != environment);
+    if left {
+        skip_optional(test, &format!("{environment} only with --full"));
+    }
+    left
+}
+
 /// Says that `test` was not run. Past the test runner's capture: a skip nobody sees is a lie.
 pub fn skip(test: &str, why: &str) {
     say(&format!("SKIP {test}: {why}"));

@@ -44,7 +44,18 @@ on_each_tensorflow!(
     what_a_server_keeps,
 );
 
+/// Slow ones: without `--full` on the newest TensorFlow alone.
+const SLOW: &[&str] = &[
+    "freed_and_kept_by_malloc",
+    "a_table_under_a_name",
+    "tensors_in_a_circle_of_references",
+    "the_cache_of_a_dataset",
+];
+
 fn required(test: &str, environment: &str, case: fn(&Path) -> Result<()>) -> Result<()> {
+    if SLOW.contains(&test) && machine::is_for_full(test, environment) {
+        return Ok(());
+    }
     if machine::can_trace(test) { case(&machine::required_python(environment)?) } else { Ok(()) }
 }
 

@@ -36,7 +36,13 @@ on_each_tensorflow!(
     a_server_in_the_same_process_keeps_variables,
 );
 
+/// Three processes of TensorFlow each: without `--full` all of them on the newest alone.
+const ON_EACH: &str = "one_close_is_a_boundary_in_each_process";
+
 fn required(test: &str, environment: &str, case: fn(&Path) -> Result<()>) -> Result<()> {
+    if test != ON_EACH && machine::is_for_full(test, environment) {
+        return Ok(());
+    }
     if machine::can_trace(test) { case(&machine::required_python(environment)?) } else { Ok(()) }
 }
 
