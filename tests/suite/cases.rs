@@ -50,6 +50,10 @@ const SLOW: &[&str] = &[
     "a_table_under_a_name",
     "tensors_in_a_circle_of_references",
     "the_cache_of_a_dataset",
+    "what_a_server_keeps",
+    "sessions_closed_in_the_end_with_onednn",
+    "sessions_closed_in_the_end_without_onednn",
+    "mkl_pool_kept_after_close",
 ];
 
 fn required(test: &str, environment: &str, case: fn(&Path) -> Result<()>) -> Result<()> {
