@@ -141,7 +141,8 @@ fn boundary(boundary: &Value) -> Value {
     };
     // What is mapped beside TensorFlow's own is the C library's business.
     let of_tensorflow = |value: &&Value| value["layer"] != "mapping";
-    let known = |value: &&Value| value["cause"] != "unexplained";
+    // So is what it keeps of what was freed: its own start-up differs with the kernel's auxiliary vector.
+    let known = |value: &&Value| value["cause"] != "unexplained" && value["cause"] != "heap_reserve";
     json!({
         "kind": boundary["kind"],
         "label": boundary["label"],
