@@ -5,3 +5,23 @@ mod harness;
 pub use harness::{
     attach, fixtures, look, machine, mapped, mapping_storm, native, program, running, schema, snapshot, trace,
 };
+
+/// Each case once for each required environment, so that a failure names both. The module that calls it has a function
+/// `required(test, environment, case)`.
+#[macro_export]
+macro_rules! on_each_tensorflow {
+    ($($case:ident),+ $(,)?) => {
+        mod tf_2_15_1 {
+            $(#[test]
+            fn $case() -> anyhow::Result<()> {
+                super::required(stringify!($case), "tf-2.15.1", super::$case)
+            })+
+        }
+        mod tf_2_21_0 {
+            $(#[test]
+            fn $case() -> anyhow::Result<()> {
+                super::required(stringify!($case), "tf-2.21.0", super::$case)
+            })+
+        }
+    };
+}

@@ -11,25 +11,7 @@ use tfmem_tests::{
     trace::{Trace, Traced},
 };
 
-/// Each case once for each required environment.
-macro_rules! on_each_tensorflow {
-    ($($case:ident),+ $(,)?) => {
-        mod tf_2_15_1 {
-            $(#[test]
-            fn $case() -> anyhow::Result<()> {
-                super::required(stringify!($case), "tf-2.15.1", super::$case)
-            })+
-        }
-        mod tf_2_21_0 {
-            $(#[test]
-            fn $case() -> anyhow::Result<()> {
-                super::required(stringify!($case), "tf-2.21.0", super::$case)
-            })+
-        }
-    };
-}
-
-on_each_tensorflow!(
+tfmem_tests::on_each_tensorflow!(
     one_close_is_a_boundary_in_each_process,
     isolated_sessions_take_their_state_with_them,
     reset_leaves_nothing_to_blame,

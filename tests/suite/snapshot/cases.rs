@@ -15,24 +15,7 @@ use tfmem_tests::{
 
 use super::heap::ensure_same;
 
-macro_rules! on_each_tensorflow {
-    ($($case:ident),+ $(,)?) => {
-        mod tf_2_15_1 {
-            $(#[test]
-            fn $case() -> anyhow::Result<()> {
-                super::required(stringify!($case), "tf-2.15.1", super::$case)
-            })+
-        }
-        mod tf_2_21_0 {
-            $(#[test]
-            fn $case() -> anyhow::Result<()> {
-                super::required(stringify!($case), "tf-2.21.0", super::$case)
-            })+
-        }
-    };
-}
-
-on_each_tensorflow!(
+tfmem_tests::on_each_tensorflow!(
     variables_of_open_sessions,
     a_pool_that_is_free,
     a_table_by_its_name,
