@@ -62,12 +62,6 @@ impl Process {
         self.losses.take(at, what, total);
     }
 
-    /// Calls of the catalogue that were lost: handles may be open that are counted closed, and the reverse.
-    #[must_use]
-    pub fn calls_missed(&self) -> u64 {
-        self.losses.of(Missed::Call).records
-    }
-
     /// Between what the bytes of chunks in use lie; `None`: they are exact.
     #[must_use]
     pub fn chunk_bound(&self) -> Option<Bound> {
