@@ -5,10 +5,14 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use bytesize::ByteSize;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+use super::profiles::Wanted;
 use crate::{
     attach::memory::Backend,
     live::symbols::Symbol,
-    profile::{Selection, Which},
+    profile::{
+        Selection, Which,
+        moment::{Moment, Of},
+    },
     report::model::Layer,
 };
 
@@ -202,12 +206,18 @@ pub struct Report {
     pub show: Show,
 }
 
-/// Which survivors.
+/// Which memory.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Survivors {
     /// Survivors of this boundary: its number in the report, `last` (the last close or mark) or `end`
     #[arg(long, default_value = "end", value_name = "WHICH")]
     pub boundary: Which,
+    /// Instead: all blocks alive at the `peak`, or so long after the trace began (12.5s). Takes a recording
+    #[arg(long, value_name = "WHEN", conflicts_with_all = ["boundary", "all"])]
+    pub live: Option<Moment>,
+    /// Instead: all blocks that were ever taken, given back since or not. Takes a recording
+    #[arg(long, conflicts_with = "boundary")]
+    pub all: bool,
     /// Of this process alone; of all without
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
@@ -218,8 +228,13 @@ pub struct Survivors {
 
 impl Survivors {
     #[must_use]
-    pub const fn selection(&self) -> Selection {
-        Selection { which: self.boundary, pid: self.pid, layer: self.layer }
+    pub const fn wanted(&self) -> Wanted {
+        let of = Of { pid: self.pid, layer: self.layer };
+        match self.live {
+            Some(moment) => Wanted::Live(moment, of),
+            None if self.all => Wanted::Ever(of),
+            None => Wanted::Survivors(Selection { which: self.boundary, pid: self.pid, layer: self.layer }),
+        }
     }
 }
 
@@ -241,7 +256,7 @@ pub struct Flame {
     #[arg(long, value_name = "RECORDING")]
     pub diff: Option<PathBuf>,
     /// Draw what changed since this boundary (with --diff: of that recording)
-    #[arg(long, value_name = "WHICH")]
+    #[arg(long, value_name = "WHICH", conflicts_with_all = ["live", "all"])]
     pub diff_boundary: Option<Which>,
 }
 

@@ -11,7 +11,7 @@ use crate::export::{folded, pprof, speedscope, trace_events};
 /// When the recording cannot be read, has no such boundary, or the file not be written.
 pub fn export(args: &Export) -> Result<u8, Failure> {
     let report = profiles::report(&args.recording)?;
-    let profile = || profiles::profile(&report, &args.survivors.selection(), &args.recording);
+    let profile = || profiles::profile(&report, &args.survivors.wanted(), &args.recording);
     match args.format {
         ExportFormat::Perfetto => {
             profiles::write(&args.output, |out| trace_events::write(&report, args.survivors.pid, out))?;

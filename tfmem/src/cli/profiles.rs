@@ -10,8 +10,15 @@ use anyhow::Context as _;
 
 use super::exit::Failure;
 use crate::{
-    profile::{Profile, Selection},
-    recording::replay::{self, Choices},
+    event::Event,
+    profile::{
+        Profile, Selection, Which,
+        moment::{self, Moment, Of},
+    },
+    recording::{
+        reader::Reader,
+        replay::{self, Choices},
+    },
     report::model::{Report, SCHEMA},
     symbols,
 };
@@ -50,10 +57,63 @@ fn read(path: &Path) -> Result<Report, Failure> {
     Ok(replay.report)
 }
 
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub enum Wanted {
+    Survivors(Selection),
+    Live(Moment, Of),
+    Ever(Of),
+}
+
+impl Wanted {
+    /// Another boundary.
+    #[must_use]
+    pub const fn at(self, which: Which) -> Self {
+        match self {
+            Self::Survivors(selection) => Self::Survivors(Selection { which, ..selection }),
+            other => other,
+        }
+    }
+
+    /// The same of all processes.
+    #[must_use]
+    pub const fn of_all(self) -> Self {
+        match self {
+            Self::Survivors(selection) => Self::Survivors(Selection { pid: None, ..selection }),
+            Self::Live(moment, of) => Self::Live(moment, Of { pid: None, ..of }),
+            Self::Ever(of) => Self::Ever(Of { pid: None, ..of }),
+        }
+    }
+}
+
+/// Of the file at `path`, whose report this is.
+///
 /// # Errors
-/// When there is no such boundary.
-pub fn profile(report: &Report, selection: &Selection, path: &Path) -> Result<Profile, Failure> {
-    Profile::of(report, selection).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+/// When there is no such boundary, or the file has no events.
+pub fn profile(report: &Report, wanted: &Wanted, path: &Path) -> Result<Profile, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
+    let (mut held, of) = match *wanted {
+        Wanted::Survivors(selection) => return Profile::of(report, &selection).map_err(|error| failed(&error)),
+        Wanted::Ever(of) => (moment::ever(events(path)?, of), of),
+        Wanted::Live(Moment::After(time), of) => {
+            (moment::live(events(path)?, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), of), of)
+        }
+        Wanted::Live(Moment::Peak, of) => {
+            let at = moment::peak(events(path)?, of).unwrap_or(0);
+            (moment::live(events(path)?, at, of), of)
+        }
+    };
+    symbols::name_stacks_here(&mut held.stacks);
+    Profile::of_moment(report, &held, of).map_err(|error| failed(&error))
+}
+
+/// The events of a recording, once more.
+fn events(path: &Path) -> Result<impl Iterator<Item = Event>, Failure> {
+    let open = || Reader::open(fs::File::open(path)?);
+    open().map_err(|error| {
+        let path = path.display();
+        Failure::usage(format!("{path}: only a recording has what was alive at other moments than boundaries: {error}"))
+    })
 }
 
 /// Writes a file that is complete, or none. `-`: to stdout, where a closed pipe is no error.

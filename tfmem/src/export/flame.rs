@@ -52,7 +52,10 @@ pub fn write_difference(difference: &Difference, out: impl Write) -> io::Result<
 
 fn nothing(total: u64) -> io::Result<()> {
     if total == 0 {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "nothing is there to draw: no survivors"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "nothing is there to draw (no survivors, nothing alive)",
+        ));
     }
     Ok(())
 }

@@ -60,8 +60,10 @@ fn encode(profile: &Profile) -> proto::Profile {
         functions: Numbers::new(),
         locations: Numbers::new(),
     };
-    let objects = ValueType { r#type: b.string("inuse_objects"), unit: b.string("count") };
-    let space = ValueType { r#type: b.string("inuse_space"), unit: b.string("bytes") };
+    let (objects, space) =
+        if profile.ever { ("alloc_objects", "alloc_space") } else { ("inuse_objects", "inuse_space") };
+    let objects = ValueType { r#type: b.string(objects), unit: b.string("count") };
+    let space = ValueType { r#type: b.string(space), unit: b.string("bytes") };
     let sample = profile.rows.iter().map(|row| b.sample(row)).collect();
     let comment = vec![b.string(&format!("{} · {}", profile.title(), profile.summary()))];
     proto::Profile {
@@ -89,7 +91,8 @@ impl Builder {
     }
 
     fn sample(&mut self, row: &Row) -> Sample {
-        let mut labels = vec![("layer", word(row.layer)), ("cause", word(row.cause))];
+        let mut labels = vec![("layer", word(row.layer))];
+        labels.extend(row.cause.map(|cause| ("cause", word(cause))));
         labels.extend(row.owner.as_ref().map(|owner| ("owner", plain(owner, 100))));
         let mut label: Vec<Label> = labels
             .into_iter()

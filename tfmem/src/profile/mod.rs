@@ -1,16 +1,18 @@
-//! Memory by call stack: rows of a stack and what it holds, out of a finished report. What flame graphs and exports are
-//! made of.
+//! Memory by call stack: rows of a stack and what it holds, out of a finished report, or of the events of a recording
+//! for moments that are no boundary. What flame graphs and exports are made of.
 //!
-//! The rows add up to the survivors that were asked for, byte by byte: one without a stack has the frame
-//! [`NO_STACK`] for it.
+//! The rows add up to what was asked for, byte by byte: one without a stack has the frame [`NO_STACK`] for it.
 
 mod diff;
 mod label;
+pub mod moment;
 mod select;
 
 pub use diff::{Change, Difference, difference};
 pub use label::{Style, label};
 pub use select::{Selection, Which};
+
+use self::moment::{Held, Key, Of, Sum};
 
 use std::time::UNIX_EPOCH;
 
@@ -19,6 +21,7 @@ use crate::report::{
     text,
     units::{self, counted, plain},
 };
+use crate::retention::stacks;
 
 /// Stands for the stack of a row that has none.
 pub const NO_STACK: &str = "[no stack]";
@@ -27,8 +30,11 @@ pub const SMALL_GROUPS: &str = "[groups too small to show]";
 
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// Of what its rows are the survivors.
+    /// What the rows are of, such as `Survivors of`, and which.
+    pub what: &'static str,
     pub subject: String,
+    /// The rows are what was taken, given back or not.
+    pub ever: bool,
     pub rows: Vec<Row>,
     /// What the trace lost, in words.
     pub losses: String,
@@ -42,7 +48,8 @@ pub struct Row {
     /// From the outermost inwards.
     pub frames: Vec<Frame>,
     pub layer: Layer,
-    pub cause: Cause,
+    /// Why it is still there, where that was asked.
+    pub cause: Option<Cause>,
     pub owner: Option<String>,
     pub bytes: u64,
     pub count: u64,
@@ -79,16 +86,45 @@ impl Profile {
             let wanted = survivors.filter(|s| selection.layer.is_none_or(|layer| s.layer == layer));
             rows.extend(wanted.map(|survivor| row(report, process, survivor, several)));
         }
-        let profile =
-            Self { subject: subject(&chosen, selection.layer), rows, losses: losses(report), at_ns: taken(&chosen) };
-        // Formats have signed numbers; no real sum is near the limit.
-        let fits = |weight| profile.sum(weight).is_some_and(|sum| i64::try_from(sum).is_ok());
-        if fits(Weight::Bytes) && fits(Weight::Count) { Ok(profile) } else { Err(ProfileError::TooLarge) }
+        let profile = Self {
+            what: "Survivors of",
+            subject: subject(&chosen, selection.layer),
+            ever: false,
+            rows,
+            losses: losses(report),
+            at_ns: taken(&chosen),
+        };
+        profile.checked()
+    }
+
+    /// What was held at a moment of the trace that this report is of, or all that was ever taken.
+    ///
+    /// # Errors
+    /// When the figures make no sense.
+    pub fn of_moment(report: &Report, held: &Held, of: Of) -> Result<Self, ProfileError> {
+        let several =
+            held.groups.keys().any(|key| held.groups.keys().next().is_some_and(|first| first.process != key.process));
+        let rows = held.groups.iter().map(|(key, sum)| held_row(report, held, key, *sum, several)).collect();
+        let (what, subject) = match held.after_ns {
+            Some(after) => ("Alive", format!("{:.3} s after the trace began", after as f64 / 1e9)),
+            None => ("All that was allocated", "given back since or not".to_owned()),
+        };
+        let pid = of.pid.map_or_else(String::new, |pid| format!(" · pid {pid}"));
+        let subject = format!("{subject}{pid}{}", layer_alone(of.layer));
+        let at_ns = held.after_ns.and_then(|after| unix_ns(&report.started_at)?.checked_add(after));
+        let ever = held.after_ns.is_none();
+        Self { what, subject, ever, rows, losses: losses(report), at_ns }.checked()
+    }
+
+    /// Formats have signed numbers; no real sum is near the limit.
+    fn checked(self) -> Result<Self, ProfileError> {
+        let fits = |weight| self.sum(weight).is_some_and(|sum| i64::try_from(sum).is_ok());
+        if fits(Weight::Bytes) && fits(Weight::Count) { Ok(self) } else { Err(ProfileError::TooLarge) }
     }
 
     #[must_use]
     pub fn title(&self) -> String {
-        format!("Survivors of {}", self.subject)
+        format!("{} {}", self.what, self.subject)
     }
 
     fn sum(&self, weight: Weight) -> Option<u64> {
@@ -131,25 +167,14 @@ impl Row {
 
 fn row(report: &Report, process: &Process, survivor: &Survivor, several: bool) -> Row {
     let stack = survivor.stack.as_ref().and_then(|key| report.stacks.get(key)).filter(|frames| !frames.is_empty());
-    let mut frames = Vec::new();
-    if several {
-        frames.push(Frame::named(FrameKind::Native, process_name(process)));
-    }
-    match stack {
-        Some(stack) => frames.extend(stack.iter().rev().cloned()),
-        None if survivor.folded_groups.is_some() => frames.push(Frame::named(FrameKind::Native, SMALL_GROUPS)),
-        None => frames.push(Frame::named(FrameKind::Native, NO_STACK)),
-    }
-    if let Some(op) = &survivor.place.op
-        && !frames.iter().any(|frame| frame.kind == FrameKind::Op && frame.name == *op)
-    {
-        frames.push(Frame::named(FrameKind::Op, op.clone()));
-    }
+    let instead = if survivor.folded_groups.is_some() { SMALL_GROUPS } else { NO_STACK };
+    let bottom = several.then(|| process_name(process));
+    let frames = frames(bottom, stack.map(Vec::as_slice), instead, survivor.place.op.as_deref());
     Row {
         pid: process.pid,
         frames,
         layer: survivor.layer,
-        cause: survivor.cause,
+        cause: Some(survivor.cause),
         owner: survivor.owner.clone(),
         bytes: survivor.bytes,
         count: survivor.count,
@@ -157,18 +182,48 @@ fn row(report: &Report, process: &Process, survivor: &Survivor, several: bool) -
     }
 }
 
+/// One row of what was held at a moment.
+fn held_row(report: &Report, held: &Held, key: &Key, sum: Sum, several: bool) -> Row {
+    let stack = key.stack.and_then(|id| held.stacks.get(&stacks::name(id))).filter(|frames| !frames.is_empty());
+    // The report has the ledger's processes, less those that nothing was seen of.
+    let named = || report.processes.iter().rfind(|process| process.pid == key.pid).map(process_name);
+    let bottom = several.then(|| named().unwrap_or_else(|| format!("pid {}", key.pid)));
+    let frames = frames(bottom, stack.map(Vec::as_slice), NO_STACK, key.op.as_deref());
+    let (bytes, count, has_stack) = (sum.bytes, sum.count, stack.is_some());
+    Row { pid: key.pid, frames, layer: key.layer, cause: None, owner: None, bytes, count, has_stack }
+}
+
+/// From the outermost inwards: the process, the stack or what stands for it, the op.
+fn frames(process: Option<String>, stack: Option<&[Frame]>, instead: &str, op: Option<&str>) -> Vec<Frame> {
+    let mut frames: Vec<Frame> = process.map(|name| Frame::named(FrameKind::Native, name)).into_iter().collect();
+    match stack {
+        Some(stack) => frames.extend(stack.iter().rev().cloned()),
+        None => frames.push(Frame::named(FrameKind::Native, instead)),
+    }
+    if let Some(op) = op
+        && !frames.iter().any(|frame| frame.kind == FrameKind::Op && frame.name == op)
+    {
+        frames.push(Frame::named(FrameKind::Op, op));
+    }
+    frames
+}
+
 fn process_name(process: &Process) -> String {
     format!("{} ({})", text::name(process), process.pid)
 }
 
 fn subject(chosen: &[(&Process, &Boundary)], layer: Option<Layer>) -> String {
-    let layer = layer.map_or_else(String::new, |layer| format!(", layer {} alone", word(layer)));
+    let layer = layer_alone(layer);
     match chosen {
         [(process, boundary)] => {
             format!("boundary {}, {} · {}{layer}", boundary.id, plain(&boundary.label, 80), process_name(process))
         }
         several => format!("{}, one of each process{layer}", counted(several.len() as u64, "boundary")),
     }
+}
+
+fn layer_alone(layer: Option<Layer>) -> String {
+    layer.map_or_else(String::new, |layer| format!(", layer {} alone", word(layer)))
 }
 
 /// When the last of them was looked at.

@@ -66,7 +66,7 @@ fn a_difference_is_by_what_is_read_not_by_addresses() {
         pid: 1,
         frames: vec![Frame { address: Some(address), ..Frame::named(FrameKind::Native, name) }],
         layer: Layer::Heap,
-        cause: Cause::Unexplained,
+        cause: Some(Cause::Unexplained),
         owner: None,
         bytes,
         count: 1,

@@ -15,7 +15,7 @@ mod record;
 mod released;
 pub mod residency;
 mod scene;
-mod stacks;
+pub mod stacks;
 mod survivors;
 #[cfg(test)]
 #[allow(clippy::expect_used, clippy::panic, reason = "a script that is wrong is a test that is wrong")]

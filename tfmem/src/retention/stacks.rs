@@ -7,7 +7,8 @@ use crate::ledger::stacks::{Place, Stacks};
 use crate::report::model::{Frame, FrameKind, Process, StackCoverage};
 
 /// Its key in the report.
-pub(super) fn name(id: StackId) -> String {
+#[must_use]
+pub fn name(id: StackId) -> String {
     format!("{id:016x}")
 }
 
@@ -17,10 +18,15 @@ pub(super) fn named(stacks: &Stacks, processes: &[Process]) -> BTreeMap<String, 
     let keys = survivors.filter_map(|survivor| survivor.stack.as_ref());
     keys.filter_map(|key| {
         let id = StackId::new(u64::from_str_radix(key, 16).ok()?)?;
-        let frames = stacks.get(id)?.frames.iter().map(|&frame| shown(stacks, frame)).collect();
-        Some((key.clone(), frames))
+        Some((key.clone(), frames(stacks, id)?))
     })
     .collect()
+}
+
+/// From the innermost outwards, without names. `None`: the stack's number came without its frames.
+#[must_use]
+pub fn frames(stacks: &Stacks, id: StackId) -> Option<Vec<Frame>> {
+    Some(stacks.get(id)?.frames.iter().map(|&frame| shown(stacks, frame)).collect())
 }
 
 fn shown(stacks: &Stacks, frame: u64) -> Frame {

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 pub use demangle::demangle;
 pub use perf_map::PerfMap;
-pub use report::{name, name_here};
+pub use report::{name, name_here, name_stacks_here};
 
 use self::lines::Lines;
 use crate::attach::elf::{Elf, ElfError, Functions};

@@ -14,11 +14,21 @@ pub fn name(
     paths: &dyn Fn(&CodeFile) -> Vec<PathBuf>,
     map: Option<&PerfMap>,
 ) {
-    if report.stacks.is_empty() {
-        return;
+    if !report.stacks.is_empty() {
+        let unresolved = name_stacks(&mut report.stacks, symbols, paths, map);
+        report.losses.insert("frames_unresolved".to_owned(), unresolved);
     }
+}
+
+/// The same for stacks alone. Returns how many distinct places stay without a name.
+pub fn name_stacks(
+    stacks: &mut BTreeMap<String, Vec<Frame>>,
+    symbols: &mut Symbols,
+    paths: &dyn Fn(&CodeFile) -> Vec<PathBuf>,
+    map: Option<&PerfMap>,
+) -> u64 {
     let mut places: BTreeMap<(String, Option<String>), BTreeSet<u64>> = BTreeMap::new();
-    for frame in report.stacks.values().flatten() {
+    for frame in stacks.values().flatten() {
         if let Some((file, address)) = unnamed(frame) {
             places.entry((file.name, file.build_id)).or_default().insert(address);
         }
@@ -30,17 +40,26 @@ pub fn name(
         let frames = symbols.frames(&file, &paths(&file), &addresses);
         named.extend(addresses.iter().map(|&address| (key.clone(), address)).zip(frames));
     }
-    for stack in report.stacks.values_mut() {
+    for stack in stacks.values_mut() {
         *stack = std::mem::take(stack).into_iter().flat_map(|frame| replaced(frame, &named, map)).collect();
     }
-    let unknown = report.stacks.values().flatten().filter(|frame| frame.unknown.is_some());
+    let unknown = stacks.values().flatten().filter(|frame| frame.unknown.is_some());
     let distinct: BTreeSet<_> = unknown.map(|frame| (&frame.module, &frame.build_id, frame.address)).collect();
-    report.losses.insert("frames_unresolved".to_owned(), distinct.len() as u64);
+    distinct.len() as u64
 }
 
 /// The same with the files as they are on this machine, found by the paths that the report has.
 pub fn name_here(report: &mut Report) {
-    name(report, &mut Symbols::new(), &|file| vec![PathBuf::from(&file.name)], None);
+    name(report, &mut Symbols::new(), &as_recorded, None);
+}
+
+/// The same for stacks alone.
+pub fn name_stacks_here(stacks: &mut BTreeMap<String, Vec<Frame>>) -> u64 {
+    name_stacks(stacks, &mut Symbols::new(), &as_recorded, None)
+}
+
+fn as_recorded(file: &CodeFile) -> Vec<PathBuf> {
+    vec![PathBuf::from(&file.name)]
 }
 
 type CodeKey = (String, Option<String>);

@@ -41,6 +41,17 @@ fn reports_and_recordings_are_read() {
     assert_eq!(folded(&[&input("case01.tfmem")]), sum);
 }
 
+/// The largest allocation of the recorded program is there at its peak; all that was ever taken is no less.
+#[test]
+fn other_moments_than_boundaries() {
+    let recording = input("case01.tfmem");
+    let [peak, end, all] = [&["--live", "peak"][..], &["--live", "1h"], &["--all"]]
+        .map(|args| folded(&[&[recording.as_str()], args].concat()));
+    assert!(peak > 0 && end < peak && peak <= all, "{peak} {end} {all}");
+    let one = |layer| folded(&[&recording, "--all", "--layer", layer]);
+    assert_eq!(one("pool_chunk") + one("heap"), all);
+}
+
 #[test]
 fn pictures_are_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -51,6 +62,8 @@ fn pictures_are_written() {
         vec!["flame", &recording, "-o", &file],
         vec!["flame", &report, "-o", &file, "--diff-boundary", "last", "--weight", "count"],
         vec!["flame", &report, "-o", &file, "--diff", &recording],
+        vec!["flame", &recording, "-o", &file, "--live", "peak"],
+        vec!["flame", &recording, "-o", &file, "--all", "--diff", &recording],
     ] {
         let done = tfmem(&args);
         assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
@@ -74,6 +87,9 @@ fn what_cannot_be_done_is_said() {
         (vec!["flame", &report, "-o", &svg, "--layer", "device"], "no survivors"),
         (vec!["flame", &report, "-o", &svg, "--layer", "chunk"], "pool_chunk"),
         (vec!["flame", &report, "-o", &svg, "--boundary", "first"], "expected a boundary's number"),
+        (vec!["flame", &report, "-o", &svg, "--live", "peak"], "only a recording"),
+        (vec!["flame", &report, "-o", &svg, "--live", "never"], "since the trace began"),
+        (vec!["flame", &report, "-o", &svg, "--live", "1s", "--boundary", "1"], "cannot be used with"),
         (vec!["flame", &nonsense, "-o", &svg], "cannot read"),
         (vec!["flame", &other, "-o", &svg], "cannot read"),
         (vec!["flame", "/nowhere", "-o", &svg], "cannot read"),
