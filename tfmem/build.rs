@@ -62,7 +62,7 @@ fn check_rust_src() -> Result<()> {
 }
 
 fn build(root: &Path, out_dir: &Path, linker: &Path) -> Result<()> {
-    let target_dir = out_dir.join("target");
+    let target_dir = shared_target(out_dir);
     let mut cargo = Command::new(variable("CARGO")?);
     cargo
         .current_dir(root.join(PACKAGE))
@@ -83,6 +83,14 @@ fn build(root: &Path, out_dir: &Path, linker: &Path) -> Result<()> {
     let object = target_dir.join(layout::BPF_TARGET).join("release").join(PACKAGE);
     fs::copy(&object, out_dir.join(PACKAGE)).with_context(|| format!("cannot copy {}", object.display()))?;
     Ok(())
+}
+
+/// `target/bpf-object`: `core` and aya need not be built again for each profile. `OUT_DIR` is
+/// `target/PROFILE/build/PACKAGE-HASH/out`; in a folder of another shape it is the package's own.
+fn shared_target(out_dir: &Path) -> PathBuf {
+    let build = out_dir.ancestors().nth(2).filter(|folder| folder.ends_with("build"));
+    let shared = build.and_then(|folder| folder.ancestors().nth(2));
+    shared.map_or_else(|| out_dir.join("target"), |target| target.join("bpf-object"))
 }
 
 /// Debug information becomes BTF, which the kernel wants; aya-ebpf picks the register names by `bpf_target_arch`.
