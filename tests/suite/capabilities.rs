@@ -76,7 +76,10 @@ fn doctor_tries_again_and_says_the_same() -> Result<()> {
     let again: Value = serde_json::from_slice(&fs::read(entry(memory.path()))?)?;
     ensure!(again == serde_json::from_slice::<Value>(&remembered)?, "{again}");
     let findings: Value = serde_json::from_str(&output.stdout)?;
-    for check in findings["checks"].as_array().context("no checks")? {
+    let checks = findings["checks"].as_array().context("no checks")?;
+    let decided = again["decided"].as_object().context("nothing decided")?;
+    ensure!(decided.len() == checks.iter().filter(|check| check["group"] != "GPU").count(), "two of one name: {again}");
+    for check in checks {
         let name = check["name"].as_str().unwrap_or_default().replace(", ", "_").replace(' ', "_").to_lowercase();
         if check["outcome"] == "missing" && check["group"] != "GPU" {
             let outcome = format!("missing: {}", check["reason"].as_str().unwrap_or_default());

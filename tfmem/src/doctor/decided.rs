@@ -83,7 +83,7 @@ pub struct Decided(BTreeMap<String, Tried>);
 
 static DECIDED: OnceLock<Decided> = OnceLock::new();
 
-/// What this machine allows: remembered, or tried now, which takes about a second. Call it before the process has a
+/// What this machine allows: remembered, or tried now, which takes about two seconds. Call it before the process has a
 /// second thread where that can be helped: children are forked.
 #[must_use]
 pub fn decided() -> &'static Decided {

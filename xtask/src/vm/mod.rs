@@ -179,7 +179,7 @@ impl Matrix {
 /// Far above what a boot takes.
 fn limit(storm: u64) -> Duration {
     const WAYS: u64 = 3;
-    Duration::from_secs(300) + Duration::from_millis(10 * WAYS * storm)
+    Duration::from_secs(600) + Duration::from_millis(10 * WAYS * storm)
 }
 
 /// The suite, here.
