@@ -1,7 +1,7 @@
 //! The mapping storm under `tfmem run`: what the ledger made of its events, a naive model of them, and what the program
 //! itself says of its map must be one.
 
-use std::{collections::BTreeMap, fs::File, path::Path};
+use std::{collections::BTreeMap, fs::File, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -41,7 +41,10 @@ pub struct Storm {
 /// nothing of the rest.
 const ATTEMPTS: u32 = 3;
 
-/// Runs it.
+/// Threads of the program: it makes so many calls each.
+pub const THREADS: u64 = 3;
+
+/// Runs it with so many calls in all.
 ///
 /// # Errors
 /// When it, or tfmem, does not do what it should.
@@ -65,8 +68,10 @@ fn run_once(seed: u64, calls: u64, with_segments: bool, how: Backend) -> Result<
         .arg(&recording)
         .arg("--")
         .arg(fixtures::get()?.mapping_storm())
-        .args([seed.to_string(), calls.to_string()])
-        .args(with_segments.then_some("shm"));
+        .args([seed.to_string(), calls.div_ceil(THREADS).to_string()])
+        .args(with_segments.then_some("shm"))
+        // Under emulation some hundred calls a second.
+        .limit(Duration::from_secs(180) + Duration::from_millis(10 * calls));
     let output = program.run()?;
     ensure!(output.code == 0, "status {}\n{}", output.code, output.stderr);
     let report: Value = serde_json::from_slice(&std::fs::read(&report)?)?;
@@ -106,7 +111,7 @@ const UNTOLD: &str = "mapping_untold_bytes";
 /// has a tracepoint here.
 fn told(mapping: &Mapping, how: Backend) -> bool {
     let special = mapping.name.starts_with('[') && mapping.name != "[heap]";
-    !special && (how == Backend::Kprobe || !mapping.name.starts_with("/SYSV"))
+    !special && (how != Backend::Tracepoint || !mapping.name.starts_with("/SYSV"))
 }
 
 /// A ledger that is shown nothing of a process but what was there when its program began, and the naive model beside it.
@@ -115,6 +120,8 @@ struct Replay {
     ledger: Ledger,
     changes: Vec<Change>,
     naive: BTreeMap<u32, Naive>,
+    /// Processes that run in another's memory, with whose
+    guests: BTreeMap<u32, u32>,
     /// The process that was traced first
     main: Option<u32>,
     ends: BTreeMap<u32, End>,
@@ -138,27 +145,51 @@ impl Replay {
         Ok(replay)
     }
 
+    /// The process in whose memory this one runs.
+    fn host(&self, pid: u32) -> u32 {
+        self.guests.get(&pid).copied().unwrap_or(pid)
+    }
+
     fn feed(&mut self, event: &Event, how: Backend) {
         if let Body::Process(_) = event.body {
             self.main.get_or_insert(event.pid);
         }
         if let Body::Fork { child, shares_memory } = event.body {
-            let copy = self.naive.get(&event.pid).filter(|_| !shares_memory).cloned().unwrap_or_default();
-            self.naive.insert(child, copy);
-        }
-        let model = self.naive.entry(event.pid).or_default();
-        if let Body::Snapshot(snapshot) = &event.body {
-            if snapshot.at_exit && model.begun {
-                let ledger = ledger_of(&self.ledger, event.pid);
-                self.ends.insert(event.pid, End { shown: shown(snapshot, how), ledger, naive: model.mapped() });
-            }
-            if model.begun || snapshot.mappings.is_empty() {
-                return;
+            self.guests.remove(&child);
+            if shares_memory {
+                self.guests.insert(child, self.host(event.pid));
+            } else {
+                let copy = self.naive.get(&self.host(event.pid)).cloned().unwrap_or_default();
+                self.naive.insert(child, copy);
             }
         }
-        model.apply(event);
-        self.ledger.apply(event, &mut self.changes);
-        self.changes.clear();
+        if let Body::Exec = event.body {
+            self.guests.remove(&event.pid);
+        }
+        let host = self.host(event.pid);
+        if host != event.pid && matches!(event.body, Body::Snapshot(_)) {
+            // Its host's memory, in the midst of its host's calls.
+            return;
+        }
+        let model = self.naive.entry(host).or_default();
+        let Body::Snapshot(snapshot) = &event.body else {
+            model.apply(event);
+            self.ledger.apply(event, &mut self.changes);
+            self.changes.clear();
+            return;
+        };
+        let is_end = snapshot.at_exit && model.begun;
+        // Polled, looks are all there is to know.
+        if !snapshot.mappings.is_empty() && (!model.begun || how == Backend::Poll) {
+            model.apply(event);
+            self.ledger.apply(event, &mut self.changes);
+            self.changes.clear();
+        }
+        if is_end {
+            let naive = model.mapped();
+            let ledger = ledger_of(&self.ledger, event.pid);
+            self.ends.insert(event.pid, End { shown: shown(snapshot, how), ledger, naive });
+        }
     }
 }
 

@@ -22,6 +22,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 pub struct Program {
     command: Command,
     words: Vec<OsString>,
+    limit: Duration,
 }
 
 pub struct Output {
@@ -40,7 +41,7 @@ impl Program {
             .env_remove("LD_LIBRARY_PATH")
             // A group of its own, to end it with all its children when it hangs.
             .process_group(0);
-        Self { command, words: vec![program.as_ref().to_owned()] }
+        Self { command, words: vec![program.as_ref().to_owned()], limit: LIMIT }
     }
 
     #[must_use]
@@ -58,6 +59,13 @@ impl Program {
     #[must_use]
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
+        self
+    }
+
+    /// For one that has much to do: another limit than the usual one.
+    #[must_use]
+    pub const fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
         self
     }
 
@@ -80,8 +88,10 @@ impl Program {
         let line = self.line();
         let mut child =
             self.command.stdout(stdout).stderr(stderr).spawn().with_context(|| format!("cannot run {line}"))?;
+        let limit = self.limit;
+        // The descriptors in it are the child's alone from here on.
         drop(self);
-        Ok(code(wait(&mut child)?))
+        Ok(code(wait(&mut child, limit)?))
     }
 
     fn line(&self) -> String {
@@ -89,16 +99,16 @@ impl Program {
     }
 }
 
-fn wait(child: &mut Child) -> Result<ExitStatus> {
+fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        if start.elapsed() > LIMIT {
+        if start.elapsed() > limit {
             killpg(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGKILL)?;
             child.wait()?;
-            bail!("still running after {} s", LIMIT.as_secs());
+            bail!("still running after {} s", limit.as_secs());
         }
         thread::sleep(Duration::from_millis(5));
     }

@@ -20,7 +20,8 @@ use nix::{
 
 const OUTPUT: &str = "/dev/ttyS1";
 /// What the kernel's command line holds for us.
-const CHOICES: &[(&str, &str)] = &[("probes.filter=", "--filter"), ("probes.also=", "--also")];
+const CHOICES: &[(&str, &str)] =
+    &[("probes.filter=", "--filter"), ("probes.also=", "--also"), ("probes.storm=", "--storm")];
 
 /// Never returns: when the first process ends, the kernel stops.
 pub fn run() -> ! {

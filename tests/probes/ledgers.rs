@@ -32,30 +32,35 @@ const SCENARIOS: &[(&str, Command)] = &[
 const BY_KPROBES: &[&str] = &["sessions", "constructor of a library opened later", "many threads", "vfork"];
 
 const STORM_SEED: u64 = 3;
-const STORM_CALLS: u64 = 3000;
 
-pub fn parts() -> Vec<Part> {
+/// `storm`: calls of a mapping storm.
+pub fn parts(storm: u64) -> Vec<Part> {
     let scenarios = SCENARIOS.iter().map(|&(name, command)| {
         Part::new(format!("ledger: {name}"), move || {
             let ledger = trace(&command(fixtures::get()?), Backend::Tracepoint)?;
             Ok(vec![Line::Ledger { scenario: name.to_owned(), ledger }])
         })
     });
-    let by_tracepoints = Part::new("ledger: mapping storm", || {
-        Ok(vec![Line::Ledger { scenario: "mapping storm".to_owned(), ledger: storm(Backend::Tracepoint)? }])
+    let by_tracepoints = Part::new("ledger: mapping storm", move || {
+        let ledger = mapping_storm(Backend::Tracepoint, storm)?;
+        Ok(vec![Line::Ledger { scenario: "mapping storm".to_owned(), ledger }])
+    });
+    let polled = Part::new("poll: mapping storm", move || {
+        mapping_storm(Backend::Poll, storm)?;
+        Ok(Vec::new())
     });
     let same = SCENARIOS.iter().filter(|(name, _)| BY_KPROBES.contains(name)).map(|&(name, command)| {
         Part::new(format!("kprobes: {name}"), move || {
             if has_kprobes() { the_same(&command(fixtures::get()?)) } else { Ok(Vec::new()) }
         })
     });
-    let storm_by_kprobes = Part::new("kprobes: mapping storm", || {
+    let by_kprobes = Part::new("kprobes: mapping storm", move || {
         if has_kprobes() {
-            storm(Backend::Kprobe)?;
+            mapping_storm(Backend::Kprobe, storm)?;
         }
         Ok(Vec::new())
     });
-    scenarios.chain([by_tracepoints]).chain(same).chain([storm_by_kprobes]).collect()
+    scenarios.chain([by_tracepoints]).chain(same).chain([by_kprobes, polled]).collect()
 }
 
 /// Two ways of following the memory map make one ledger.
@@ -66,8 +71,8 @@ fn the_same(command: &[PathBuf]) -> Result<Vec<Line>> {
 }
 
 /// Which ranges there are differs from run to run; whether all three know the same ones does not.
-fn storm(how: Backend) -> Result<Value> {
-    let storm = mapping_storm::run(STORM_SEED, STORM_CALLS, true, how)?;
+fn mapping_storm(how: Backend, calls: u64) -> Result<Value> {
+    let storm = mapping_storm::run(STORM_SEED, calls, true, how)?;
     let ledger = json!({
         "wrong_in_ledger": storm.own.difference(&storm.ledger),
         "wrong_in_naive_model": storm.own.difference(&storm.naive),

@@ -2,7 +2,7 @@
 //! kernel of the matrix, and compares.
 //!
 //! ```text
-//! probes [--filter TEXT] [--also PROGRAM]
+//! probes [--filter TEXT] [--also PROGRAM] [--storm CALLS]
 //! ```
 //! Prints JSON lines, see `line.rs`. What goes wrong is a line, not an exit status: the rest is still to be seen.
 
@@ -24,7 +24,12 @@ struct Choice {
     filter: String,
     /// A program of the object that is not tfmem's own
     also: Option<String>,
+    /// Calls of each mapping storm
+    storm: Option<u64>,
 }
+
+/// For one that runs it by hand.
+const STORM: u64 = 9_000;
 
 fn main() -> Result<()> {
     if std::process::id() == 1 {
@@ -70,7 +75,7 @@ fn parts(choice: &Choice) -> Vec<Part> {
         Part::new("capabilities", capabilities::ask),
         Part::new("programs", move || programs::try_all(also.as_deref())),
     ];
-    parts.extend(ledgers::parts());
+    parts.extend(ledgers::parts(choice.storm.unwrap_or(STORM)));
     parts
 }
 
@@ -82,6 +87,7 @@ fn choice() -> Result<Choice> {
         match word.as_str() {
             "--filter" => choice.filter = value,
             "--also" => choice.also = Some(value),
+            "--storm" => choice.storm = Some(value.parse().context("--storm needs a number")?),
             _ => bail!("unknown option {word}"),
         }
     }

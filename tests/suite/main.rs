@@ -1,6 +1,7 @@
 //! Integration tests: tfmem on real programs. One module for each thing it can do.
 
 mod boundaries;
+mod capabilities;
 mod cases;
 mod children;
 mod distributed;

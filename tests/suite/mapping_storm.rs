@@ -26,7 +26,7 @@ fn the_ledger_ends_with_the_programs_own_map() -> Result<()> {
     if !machine::can_trace("the_ledger_ends_with_the_programs_own_map") {
         return Ok(());
     }
-    let (seeds, calls) = if machine::long() { (1..=2, 350_000) } else { (1..=2, 20_000) };
+    let (seeds, calls) = if machine::long() { (1..=2, 1_000_000) } else { (1..=2, 60_000) };
     for seed in seeds {
         let storm = mapping_storm::run(seed, calls, false, Backend::Tracepoint)?;
         for (call, count) in storm.done.iter().filter(|(call, _)| *call != "attach_segment") {
@@ -45,7 +45,7 @@ fn segments_of_system_v_change_nothing_else() -> Result<()> {
     if !machine::can_trace("segments_of_system_v_change_nothing_else") {
         return Ok(());
     }
-    let storm = mapping_storm::run(9, 4_000, true, Backend::Tracepoint)?;
+    let storm = mapping_storm::run(9, 12_000, true, Backend::Tracepoint)?;
     ensure!(storm.segments > 0, "none is attached");
     ensure_exact(&storm)
 }

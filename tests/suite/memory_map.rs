@@ -20,8 +20,10 @@ fn a_way_that_the_kernel_does_not_have_is_refused_in_words() -> Result<()> {
         return Ok(());
     }
     let output = Program::new(machine::tfmem()?).args(["run", "--mm", "kprobe", "--", "/bin/echo", "ran"]).run()?;
-    ensure!(output.code == 1, "status {}", output.code);
-    ensure!(output.stderr.contains("kprobe: not compiled in"), "{}", output.stderr);
+    ensure!(output.code == 2, "status {}", output.code);
+    for said in ["--mm kprobe", "not compiled in", "CONFIG_KPROBE_EVENTS=y", "Without --mm it would be tracepoint"] {
+        ensure!(output.stderr.contains(said), "nothing about {said:?}: {}", output.stderr);
+    }
     ensure!(!output.stdout.contains("ran"), "nothing runs that cannot be traced as asked");
     Ok(())
 }

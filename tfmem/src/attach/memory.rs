@@ -114,13 +114,22 @@ const KERNEL_FUNCTIONS: &[&[Place]] = &[
     &[place("__x64_sys_madvise", &["madvise_leave"])],
 ];
 
-/// Follows the memory map by the first of `wanted` that the kernel takes; its programs are loaded here.
+/// Follows the memory map by the first of `wanted` that the kernel takes; its programs are loaded here. `known` says why
+/// one does not work here, as far as that is known without trying again.
 ///
 /// # Errors
 /// When it takes none; the message says what it said of each.
-pub fn follow(programs: &mut Programs, wanted: &[Backend]) -> Result<Chosen> {
+pub fn follow(
+    programs: &mut Programs,
+    wanted: &[Backend],
+    known: impl Fn(Backend) -> Option<String>,
+) -> Result<Chosen> {
     let mut refused = Vec::new();
     for &backend in wanted {
+        if let Some(why) = known(backend) {
+            refused.push((backend, why));
+            continue;
+        }
         match load(programs, backend).and_then(|()| attach(programs, backend)) {
             Ok(_) => return Ok(Chosen { backend, refused }),
             Err(error) => refused.push((backend, format!("{error:#}"))),

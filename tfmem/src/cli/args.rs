@@ -78,7 +78,9 @@ Formats:
   perfetto    Chrome's trace events, for https://ui.perfetto.dev: memory over time with boundaries as marks";
 
 const DOCTOR_STATUS: &str = "\
-Everything is found out by trying, on tfmem itself and on children of its own.
+Everything is found out by trying, on tfmem itself and on children of its own. `run` and `trace` go by
+it: what is found is remembered until the machine boots again or its settings or privileges change.
+doctor tries everything anew.
 
 Exit status: 0 tfmem can trace here, 1 something it cannot do without is missing, 2 wrong usage or
 missing privilege.";
@@ -178,7 +180,7 @@ pub struct Common {
     /// symbol table (repeat for several)
     #[arg(long, value_parser = boundary, value_name = "LIB:SYMBOL")]
     pub boundary: Vec<Symbol>,
-    /// How the memory map is followed
+    /// How the memory map is followed; `tfmem doctor` says which ways work here. A way that does not is refused
     #[arg(long, value_enum, default_value_t = Mm::Auto, value_name = "HOW")]
     pub mm: Mm,
     /// Take the stack of each allocation: by the libraries' own unwind tables (dwarf), by frame pointers alone (fp,
@@ -338,9 +340,10 @@ fn boundary(text: &str) -> Result<Symbol, String> {
 pub enum Mm {
     /// The first of the following that works here
     Auto,
-    /// The system calls' tracepoints
+    /// The system calls' tracepoints: every system call of the machine takes a slower way meanwhile
     Tracepoint,
-    /// Probes on the kernel's own functions: also sees what the kernel maps by itself, and slows nobody else down
+    /// Probes on the kernel's own functions: also sees what the kernel maps by itself, and slows only those down that
+    /// change their memory map
     Kprobe,
     /// Read the mappings once a second: nothing between two readings is seen
     Poll,

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use super::{
     args::{Common, Format, Show, Stacks},
     exit::Failure,
+    privilege,
 };
 use crate::{
     attach::link,
@@ -48,7 +49,7 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
         grace: options.grace,
         buffer_bytes: buffer as u32,
         debug_bpf: options.debug_bpf,
-        memory: options.mm.backends(),
+        memory: privilege::ways(options.mm)?,
         cache: None,
         symbols: options.boundary.clone(),
         stacks: match options.stacks {

@@ -23,6 +23,7 @@ use crate::{
 /// When tfmem or the command cannot be started.
 pub fn run(args: Run) -> Result<u8, Failure> {
     privilege::check()?;
+    privilege::trials(&[])?;
     // Both before the first thread: the guard forks, and the mask is inherited by every thread.
     let guard = Guard::start()?;
     warden::block_sigchld()?;

@@ -8,7 +8,7 @@ use super::{
     output, privilege,
     stop::Asked,
 };
-use crate::target::info;
+use crate::{doctor, target::info};
 
 /// # Errors
 /// When tfmem cannot be started or a process cannot be traced.
@@ -17,6 +17,8 @@ pub fn trace(args: Trace) -> Result<u8, Failure> {
     for &pid in &args.pids {
         check(pid)?;
     }
+    // It follows nobody by ptrace.
+    privilege::trials(&[doctor::PTRACE])?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(follow(args))
 }

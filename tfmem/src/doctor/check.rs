@@ -1,8 +1,8 @@
 //! What was tried and what came of it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", content = "reason", rename_all = "snake_case")]
 pub enum Outcome {
     #[serde(rename = "ok")]
@@ -12,6 +12,14 @@ pub enum Outcome {
     Degraded(String),
     Missing(String),
     NotTried(String),
+}
+
+impl Outcome {
+    /// Nothing is known against tracing.
+    #[must_use]
+    pub const fn allows(&self) -> bool {
+        matches!(self, Self::Works | Self::Degraded(_))
+    }
 }
 
 /// One thing that tfmem asks of the machine.
@@ -95,7 +103,7 @@ impl Check {
     /// Nothing is known against tracing.
     #[must_use]
     pub const fn allows(&self) -> bool {
-        matches!(self.outcome, Outcome::Works | Outcome::Degraded(_))
+        self.outcome.allows()
     }
 
     #[must_use]

@@ -17,6 +17,12 @@ pub fn release() -> String {
     line("/proc/sys/kernel/osrelease").unwrap_or_default()
 }
 
+/// Another one after each boot; empty: not known.
+#[must_use]
+pub fn boot_id() -> String {
+    line("/proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
 #[must_use]
 pub fn version(release: &str) -> Option<Version> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());

@@ -5,6 +5,7 @@
 
 mod bait;
 pub mod check;
+mod decided;
 pub mod facts;
 mod library;
 mod others;
@@ -22,8 +23,9 @@ use self::{
     check::{Check, Verdict, verdict},
     privilege::Held,
 };
-use crate::attach::{kernel, link, tracefs};
+use crate::attach::{kernel, tracefs};
 
+pub use decided::{Decided, PTRACE, RETURN_UNDER_SECCOMP, Tried, decided};
 pub use library::{Examined, mapped, named};
 pub use text::render;
 
@@ -46,19 +48,28 @@ pub struct Tool {
     pub version: &'static str,
 }
 
-/// Tries everything. Call before the process has a second thread: children are forked.
-#[must_use]
-pub fn examine(libraries: Vec<Examined>) -> Findings {
+/// Checks under their heading.
+type Group = (&'static str, Vec<Check>);
+
+/// Tries everything that decides what a trace may do. Call before the process has a second thread: children are forked.
+fn trial_groups() -> Vec<Group> {
     let held = Held::read();
     let (layout, reasons) = kernel::layout();
-    let groups = [
+    vec![
         ("Privileges", system::privileges(held)),
         ("Kernel", system::kernel(held, &layout, &reasons)),
         ("Ways into the kernel", others::features(held)),
         ("Programs and probes", trials::run(held, layout)),
         ("Another process", others::child(held)),
-        ("GPU", vec![system::nvml()]),
-    ];
+    ]
+}
+
+/// Tries everything anew, whatever is remembered, and remembers it.
+#[must_use]
+pub fn examine(libraries: Vec<Examined>) -> Findings {
+    let mut groups = trial_groups();
+    decided::refresh(groups.iter().flat_map(|(_, checks)| checks));
+    groups.push(("GPU", vec![system::nvml()]));
     let checks: Vec<Check> = groups
         .into_iter()
         .flat_map(|(group, checks)| checks.into_iter().map(move |check| Check { group, ..check }))
@@ -72,38 +83,22 @@ pub fn examine(libraries: Vec<Examined>) -> Findings {
     }
 }
 
-/// Facts for a report, by looking only: nothing is tried, so that a trace does not begin later. `layout_reasons`: what
+/// For a report: what was decided, by name, and facts of the machine beside it. `layout_reasons`: what
 /// [`kernel::layout`] did not find.
 #[must_use]
 pub fn capabilities(layout_reasons: &[String]) -> BTreeMap<String, String> {
-    let release = facts::release();
     let yes_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
-    let affected = facts::version(&release).is_some_and(facts::may_have_seccomp_bug);
     let paranoid = facts::perf_event_paranoid().map_or_else(|| "unknown".to_owned(), |level| level.to_string());
-    let all = [
-        ("kernel", release),
+    // Where a fact says more than that something works, it stands in its place.
+    let facts = [
+        ("kernel", facts::release()),
         ("btf", yes_no(kernel::has_type_information())),
         ("kernel_layout", if layout_reasons.is_empty() { yes_no(true) } else { layout_reasons.join("; ") }),
         ("tracefs", if tracefs::mounted() { "mounted" } else { "private" }.to_owned()),
-        ("kprobes", yes_no(link::has_kprobes())),
-        ("uretprobe_seccomp_bug", if affected { "possible" } else { "no" }.to_owned()),
         ("lockdown", facts::lockdown().unwrap_or_else(|| "none".to_owned())),
         ("perf_event_paranoid", paranoid),
     ];
-    all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn facts_come_quickly() {
-        let begun = std::time::Instant::now();
-        let found = capabilities(&[]);
-        let took = begun.elapsed();
-        println!("{found:?} in {took:?}");
-        assert_eq!(found.len(), 8);
-        assert!(found.values().all(|value| !value.is_empty()));
-    }
+    let mut all = decided().in_words();
+    all.extend(facts.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    all
 }

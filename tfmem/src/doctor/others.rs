@@ -41,7 +41,7 @@ pub fn features(held: Held) -> Vec<Check> {
         Ok(true) => check,
         Ok(false) => check.missing("this kernel has none").fix(fix),
         // Such as a policy of the host's: what it is cannot be known here.
-        Err(error) => check.missing(format!("{error:#}")),
+        Err(error) => check.missing(format!("{error:#}")).fix(format!("{fix}, and no policy that refuses it to root")),
     };
     vec![
         judge(ring, link::has_ring_buffer(), "a kernel from 5.15 on"),

@@ -37,6 +37,18 @@ impl Held {
     }
 }
 
+/// What decides how far this process' privileges reach: user, capabilities, seccomp filter, namespaces.
+#[must_use]
+pub fn circumstances() -> Vec<String> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let lines = status.lines().filter(|line| ["Uid:", "CapEff:", "Seccomp:"].iter().any(|name| line.starts_with(name)));
+    let namespaces = ["user", "pid", "mnt", "cgroup"].iter().filter_map(|kind| {
+        let link = fs::read_link(format!("/proc/self/ns/{kind}")).ok()?;
+        Some(link.to_string_lossy().into_owned())
+    });
+    lines.map(str::to_owned).chain(namespaces).collect()
+}
+
 fn effective(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(line.trim(), 16).ok()

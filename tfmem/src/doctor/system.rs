@@ -121,8 +121,15 @@ fn perf_events(held: Held) -> Check {
 /// Tries to raise the limit. Since 5.11 it does not matter, and root without `CAP_SYS_RESOURCE` is not rare.
 fn locked_memory(held: Held, version: Option<Version>) -> Check {
     let check = Check::new("memory lock", "BPF maps, before Linux 5.11");
+    let before = getrlimit(Resource::RLIMIT_MEMLOCK);
     let raised = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY).is_ok();
-    let limit = match getrlimit(Resource::RLIMIT_MEMLOCK) {
+    if let Ok((soft, hard)) = before
+        && version.is_some_and(|version| version >= CHARGED_TO_CGROUP)
+    {
+        // A program that is started inherits it: it gets what it would have without us.
+        let _ = setrlimit(Resource::RLIMIT_MEMLOCK, soft, hard);
+    }
+    let limit = match before {
         _ if raised => "unlimited".to_owned(),
         Ok((RLIM_INFINITY, _)) => "unlimited".to_owned(),
         Ok((limit, _)) => bytes(limit),

@@ -14,7 +14,7 @@ use tfmem_common::{
 
 use super::{
     bait,
-    check::Check,
+    check::{Check, Outcome},
     facts,
     privilege::{BPF, Held, PERFMON},
     seen,
@@ -179,11 +179,14 @@ impl Trial {
             (Backend::Kprobe, kernel_functions(), "a kernel with CONFIG_KPROBE_EVENTS=y and CONFIG_BPF_EVENTS=y"),
         ];
         let mut best = None;
+        let mut others = String::new();
         for (backend, check, fix) in ways {
             let attached = memory::attach(&mut self.programs, backend);
             let check = self.judged(check, attached, fix, Self::memory_calls);
-            if check.works() {
-                best.get_or_insert(backend);
+            if best.is_none() && check.works() {
+                best = Some(backend);
+            } else {
+                others.push_str(&format!("; {backend}: {}", why_not(&check)));
             }
             self.checks.push(check);
         }
@@ -193,7 +196,7 @@ impl Trial {
                     "poll: the mappings are read once a second; libraries that are mapped later get their probes late",
                 )
                 .fix(TRACEPOINT_KERNEL),
-            Some(best) => mappings().found(best.name()),
+            Some(best) => mappings().found(format!("{best}, the first that works{others}")),
         });
     }
 
@@ -261,6 +264,13 @@ impl Trial {
             }
         }
         events
+    }
+}
+
+fn why_not(check: &Check) -> &str {
+    match &check.outcome {
+        Outcome::Works => "works too",
+        Outcome::Degraded(why) | Outcome::Missing(why) | Outcome::NotTried(why) => why,
     }
 }
 

@@ -129,7 +129,8 @@ impl Live {
             debug: options.debug_bpf,
             stacks: options.stacks,
         })?;
-        let chosen = memory::follow(&mut programs, &options.memory)?;
+        let known = |backend| doctor::decided().against(backend).map(|tried| tried.reason().to_owned());
+        let chosen = memory::follow(&mut programs, &options.memory, known)?;
         log::info!("the memory map is followed by {chosen}");
         capabilities.insert("mm".to_owned(), chosen.to_string());
         if options.debug_bpf {

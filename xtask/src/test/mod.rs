@@ -11,7 +11,7 @@ use crate::{
     build, layout,
     process::{Program, is_root},
     setup::{self, Extent},
-    workspace,
+    vm, workspace,
 };
 
 #[derive(clap::Args)]
@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> Result<()> {
     summary.step("build", build::cargo(true)?)?;
     summary.step("integration tests", integration_tests(args)?)?;
     if args.filter.is_none() {
-        match kernels() {
+        match kernels(args) {
             Ok(program) => summary.step("kernels", program)?,
             Err(why) => summary.skip("kernels", why),
         }
@@ -83,12 +83,13 @@ fn integration_tests(args: &Args) -> Result<Program> {
 }
 
 /// The kernel matrix, by this program itself.
-fn kernels() -> Result<Program, &'static str> {
+fn kernels(args: &Args) -> Result<Program, &'static str> {
     if !is_root() {
         return Err("not root");
     }
     let own = env::current_exe().map_err(|_| "this program does not find itself")?;
-    Ok(Program::new(own).args(["vm", "--prove"]))
+    let matrix = Program::new(own).args(["vm", "--prove"]);
+    Ok(if args.full { matrix.args(["--storm", &vm::LONG_STORM.to_string()]) } else { matrix })
 }
 
 fn runner(what: &[&str], args: &Args, options: &[&str]) -> Result<Program> {

@@ -33,6 +33,10 @@ use crate::{
 
 /// This machine's own.
 const HOST: &str = "host";
+/// What the matrix has time for: an emulated processor makes some hundred traced calls a second.
+const STORM: u64 = 9_000;
+/// What `cargo xtask test --full` has time for.
+pub const LONG_STORM: u64 = 100_000;
 /// A program of the BPF object that no verifier takes.
 const BROKEN: &str = "broken";
 
@@ -48,6 +52,9 @@ pub struct Args {
     /// Only the parts of the suite whose name contains this: capabilities, programs, "ledger: fork" …
     #[arg(long, default_value = "")]
     filter: String,
+    /// Calls of each mapping storm, of which there is one by each way of following the memory map
+    #[arg(long, value_name = "CALLS", default_value_t = STORM)]
+    storm: u64,
     /// Also prove that a program which the verifier refuses makes the matrix fail
     #[arg(long)]
     prove: bool,
@@ -81,6 +88,7 @@ pub fn run(args: &Args) -> Result<()> {
 struct Matrix {
     folder: PathBuf,
     filter: String,
+    storm: u64,
     reference: Said,
     reference_took: Duration,
     /// By series: what is to be booted, or why it is not there
@@ -99,7 +107,7 @@ impl Matrix {
         let folder = workspace::target_dir()?.join("tfmem-vm");
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let begun = Instant::now();
-        let reference = host(filter, None)?;
+        let reference = host(filter, args.storm, None)?;
         let contents = initramfs::Contents {
             suite: &suite()?,
             tfmem: &workspace::binary(true)?,
@@ -108,7 +116,7 @@ impl Matrix {
         };
         let reference_took = begun.elapsed();
         initramfs::write(&contents, &folder, &folder.join("initramfs"))?;
-        Ok(Self { folder, filter: filter.to_owned(), reference, reference_took, kernels })
+        Ok(Self { folder, filter: filter.to_owned(), storm: args.storm, reference, reference_took, kernels })
     }
 
     fn all_right(&self, name: &str) -> Result<bool> {
@@ -142,10 +150,11 @@ impl Matrix {
         if !filter.is_empty() {
             arguments.push(format!("probes.filter={}", filter.replace(' ', "_")));
         }
+        arguments.push(format!("probes.storm={}", self.storm));
         arguments.extend(also.map(|program| format!("probes.also={program}")));
         let folder = self.folder.join(series);
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        let said = qemu::boot(&kernel.image, &self.folder.join("initramfs"), &arguments, &folder)?;
+        let said = qemu::boot(&kernel.image, &self.folder.join("initramfs"), &arguments, &folder, limit(self.storm))?;
         let said = Said::read(&said)?;
         ensure!(said.release.starts_with(&format!("{}.", kernel.series)), "{} was booted", said.release);
         Ok(said)
@@ -154,7 +163,8 @@ impl Matrix {
     /// The same again with one program that is refused: exactly that must be found.
     fn prove(&self, name: &str) -> Result<()> {
         const PART: &str = "programs";
-        let said = if name == HOST { host(PART, Some(BROKEN))? } else { self.boot(name, PART, Some(BROKEN))? };
+        let said =
+            if name == HOST { host(PART, self.storm, Some(BROKEN))? } else { self.boot(name, PART, Some(BROKEN))? };
         let reference = Said { programs: self.reference.programs.clone(), ..Said::default() };
         match &judge::wrong(&said, &reference)[..] {
             [only] if only.starts_with("broken was not loaded: ") && only.contains("verifier:") => {
@@ -166,13 +176,19 @@ impl Matrix {
     }
 }
 
+/// Far above what a boot takes.
+fn limit(storm: u64) -> Duration {
+    const WAYS: u64 = 3;
+    Duration::from_secs(600) + Duration::from_millis(10 * WAYS * storm)
+}
+
 /// The suite, here.
-fn host(filter: &str, also: Option<&str>) -> Result<Said> {
+fn host(filter: &str, storm: u64, also: Option<&str>) -> Result<Said> {
     println!("vm: running the suite here");
     let program = Program::new(suite()?)
         .env("TFMEM_BIN", workspace::binary(true)?)
         .env_remove("LD_LIBRARY_PATH")
-        .args(["--filter", filter])
+        .args(["--filter", filter, "--storm", &storm.to_string()])
         .args(also.into_iter().flat_map(|program| ["--also", program]));
     Said::read(&program.stdout()?)
 }
