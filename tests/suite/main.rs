@@ -20,3 +20,4 @@ mod recording;
 mod schema;
 mod snapshot;
 mod stacks;
+mod uprobes;

@@ -53,6 +53,7 @@ pub struct Options {
     /// Functions that the user named as boundaries.
     pub symbols: Vec<symbols::Symbol>,
     pub stacks: link::Stacks,
+    pub attach: link::Attach,
 }
 
 /// Everything a running trace owns.
@@ -128,7 +129,9 @@ impl Live {
             layout,
             debug: options.debug_bpf,
             stacks: options.stacks,
+            attach: options.attach,
         })?;
+        capabilities.insert("attach".to_owned(), programs.attaching().to_string());
         let chosen = memory::follow(&mut programs, &options.memory)?;
         log::info!("the memory map is followed by {chosen}");
         capabilities.insert("mm".to_owned(), chosen.to_string());
