@@ -28,22 +28,30 @@ pub fn measure(python: &Path, rounds: usize, idle: Duration) -> Result<Vec<Figur
     let mut cached = Series::new("attach to TensorFlow 2.21, symbols in the cache", "ms");
     let mut report = Series::new("Ctrl-C until the report is written", "ms");
     let mut detach = Series::new("Ctrl-C until all probes are out", "ms");
+    let mut cached_perf = Series::new("the same by perf events (`--attach perf`), symbols in the cache", "ms");
+    let mut detach_perf = Series::new("by perf events: Ctrl-C until all probes are out", "ms");
     let mut figures = Vec::new();
     for round in 0..rounds {
         let cache = TempDir::new()?;
-        for times in [&mut uncached, &mut cached] {
-            let (mut tfmem, took) = Tfmem::attach(target.pid(), cache.path())?;
-            times.push(took);
-            if figures.is_empty() && round == 0 {
-                figures = tfmem.while_idle(idle)?;
-            }
-            let (written, ended) = tfmem.end()?;
-            report.push(written);
-            detach.push(ended);
+        let attach = |how| Tfmem::attach(target.pid(), cache.path(), how);
+        // It fills the cache.
+        let (mut tfmem, took) = attach("auto")?;
+        uncached.push(took);
+        if round == 0 {
+            figures = tfmem.while_idle(idle)?;
         }
+        tfmem.end()?;
+        let (mut tfmem, took) = attach("auto")?;
+        cached.push(took);
+        let (written, ended) = tfmem.end()?;
+        report.push(written);
+        detach.push(ended);
+        let (mut tfmem, took) = attach("perf")?;
+        cached_perf.push(took);
+        detach_perf.push(tfmem.end()?.1);
     }
     let mut all = vec![cached.figure().goal(Goal::Below(300.0)), uncached.figure().goal(Goal::Below(2000.0))];
-    all.extend([report.figure(), detach.figure()]);
+    all.extend([report.figure(), detach.figure(), cached_perf.against(&cached), detach_perf.against(&detach)]);
     all.extend(figures);
     Ok(all)
 }
@@ -56,11 +64,11 @@ struct Tfmem {
 
 impl Tfmem {
     /// Milliseconds from its start until it says that it is attached.
-    fn attach(pid: u32, cache: &Path) -> Result<(Self, f64)> {
+    fn attach(pid: u32, cache: &Path, how: &str) -> Result<(Self, f64)> {
         let folder = TempDir::new()?;
         let begun = Instant::now();
         let child = Command::new(machine::tfmem()?)
-            .args(["trace", "--report-file"])
+            .args(["trace", "--attach", how, "--report-file"])
             .arg(folder.path().join("report"))
             .args(["--pid", &pid.to_string()])
             .env("TFMEM_CACHE", cache)

@@ -10,9 +10,9 @@ use crate::{
 pub const PROBE: &str = "\
 A program calls stand-ins for TensorFlow's functions as fast as it can: their first instructions are the real ones', \
 they do (next to) nothing. It stays the same process all along. In each round it is measured without a probe, with an \
-empty BPF program on the same instruction, with tfmem's program while the process is not among those that are traced \
-(what a stranger pays that maps the same library), and traced, with a reader that drains the buffer every 2 ms. A round \
-in which an event is lost fails. The trap itself is the kernel's price and differs between machines (nested \
+empty BPF program on the same instruction and attached in the same way, with tfmem's program while the process is not \
+among those that are traced (what a stranger pays that maps the same library), and traced, with a reader that drains the \
+buffer every 2 ms. A round in which an event is lost fails. The trap itself is the kernel's price and differs between machines (nested \
 virtualisation makes it dear), so what counts is the ratio to the empty program.";
 
 pub const READING: &str = "\
@@ -24,9 +24,9 @@ was ever resident of the tfmem process (`VmHWM`), its event buffer of 16 MiB and
 
 pub const ATTACH: &str = "\
 A Python process that has imported TensorFlow 2.21.0 (`libtensorflow_cc.so.2` alone is 0.8 GB) and sleeps. *Attach*: \
-from the start of `tfmem trace` until it says that it is attached, all probes in. *Idle*: run time and time slices of \
-all threads from `/proc/PID/task/*/schedstat`. *bpftrace*: the same file, functions that tfmem probes too, from its \
-start to its end with a program that ends as soon as it runs.";
+from the start of `tfmem trace` until it says that it is attached, all probes in. *Until all probes are out*: until tfmem \
+has ended. *Idle*: run time and time slices of all threads from `/proc/PID/task/*/schedstat`. *bpftrace*: the same file, \
+functions that tfmem probes too, from its start to its end with a program that ends as soon as it runs.";
 
 pub const PROGRAMS: &str = "\
 One process that works in blocks that are all alike (an epoch; a session opened, run 300 times and closed; 10,000 \
@@ -35,7 +35,7 @@ median of its blocks, traced against the mean of before and after.";
 
 pub const WHOLE: &str = "\
 A loop of TensorFlow 1 sessions, import and all, alone and under `tfmem run -o`, once. The report is written when the \
-program has ended; then the kernel takes the probes out one by one, which is most of the difference.";
+program has ended; then the kernel takes the probes out.";
 
 /// Where the figures come from.
 pub struct Machine {

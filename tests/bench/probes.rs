@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use tfmem::attach::{
     kernel,
-    link::{Options, Programs, Ring, Stacks, Tracepoint},
+    link::{Attach, Options, Programs, Ring, Stacks, Tracepoint},
     memory::SYSTEM_CALLS,
     plan::{self, Plan},
     tracefs,
@@ -40,6 +40,8 @@ struct Case {
     goal: bool,
     /// Measured without being traced, too.
     gate: bool,
+    /// The empty probe is measured by a perf event, too.
+    perf: bool,
 }
 
 enum Probes {
@@ -87,7 +89,7 @@ fn cases(fixtures: &Fixtures, scale: u64) -> Result<Vec<Case>> {
     let plain = resolve(Variant::Plain, FRAMEWORK)?;
     let inlined = resolve(Variant::Inlined, FRAMEWORK)?;
     let cc = resolve(Variant::Plain, CC)?;
-    let case = |name, what, probes, goal| Case { name, what, calls: scale, probes, goal, gate: true };
+    let case = |name, what, probes, goal| Case { name, what, calls: scale, probes, goal, gate: true, perf: false };
     let chunk = || uprobes(&plain, &|point| point.program == "chunk");
     // The library has the short form twice: as it is, and as part of others. Only the first is called here.
     let short = |point: &plan::Point| point.program == "chunk_short";
@@ -97,7 +99,7 @@ fn cases(fixtures: &Fixtures, scale: u64) -> Result<Vec<Case>> {
         points.iter_mut().for_each(|(_, _, cookie)| *cookie &= !(1 << 32));
     }
     Ok(vec![
-        Case { gate: false, ..case("chunk, no op named", "chunk", chunk()?, true) },
+        Case { gate: false, perf: true, ..case("chunk, no op named", "chunk", chunk()?, true) },
         case("chunk, op named in every second call", "noted", chunk()?, true),
         case("chunk, short form", "short", uprobes(&inlined, &short)?, true),
         case(
@@ -106,7 +108,7 @@ fn cases(fixtures: &Fixtures, scale: u64) -> Result<Vec<Case>> {
             uprobes(&plain, &|point| point.program.starts_with("aligned"))?,
             true,
         ),
-        case("call, its entry and return", "call", call, true),
+        Case { perf: true, ..case("call, its entry and return", "call", call, true) },
         case("mmap or munmap, its entry and return", "map", Probes::Tracepoints, true),
     ])
 }
@@ -116,15 +118,21 @@ fn one(storm: &mut Storm, case: &Case, rounds: usize) -> Result<(Vec<Figure>, Ch
     let series = |how: &str| Series::new(format!("{}: {how}", case.name), "ns");
     let mut bare = series("no probe");
     let mut empty = series("empty probe");
+    let mut empty_perf = series("empty probe by a perf event for each place (`--attach perf`)");
     let mut foreign = series("of a process that is not traced");
     let mut traced = series("tfmem");
     let mut records = Vec::new();
     for _ in 0..rounds {
         bare.push(storm.call(case.what, case.calls * 10)?);
-        let attached = attach(&case.probes, true)?;
+        let attached = attach(&case.probes, true, Attach::Auto)?;
         empty.push(storm.call(case.what, case.calls)?);
         drop(attached);
-        let (mut programs, mut ring) = attach(&case.probes, false)?;
+        if case.perf {
+            let attached = attach(&case.probes, true, Attach::Perf)?;
+            empty_perf.push(storm.call(case.what, case.calls)?);
+            drop(attached);
+        }
+        let (mut programs, mut ring) = attach(&case.probes, false, Attach::Auto)?;
         foreign.push(storm.call(case.what, case.calls)?);
         ensure!(ring.next().is_none(), "a process that is not traced was traced");
         let annotations = [storm.annotation, tfmem_common::config::Annotation::default()];
@@ -139,6 +147,9 @@ fn one(storm: &mut Storm, case: &Case, rounds: usize) -> Result<(Vec<Figure>, Ch
     let measured = traced.against(&empty);
     let mut figures =
         vec![bare.figure(), empty.figure(), if case.goal { measured.goal(Goal::Ratio(1.25)) } else { measured }];
+    if case.perf {
+        figures.push(empty_perf.against(&empty));
+    }
     if case.gate {
         figures.push(foreign.against(&empty).goal(Goal::Ratio(1.25)));
     }
@@ -170,8 +181,9 @@ fn drained<T>(ring: &mut Ring, work: impl FnOnce() -> Result<T>) -> Result<(T, V
     })
 }
 
-fn attach(probes: &Probes, empty: bool) -> Result<(Programs, Ring)> {
-    let options = Options { buffer_bytes: BUFFER, layout: kernel::layout().0, debug: false, stacks: Stacks::Off };
+fn attach(probes: &Probes, empty: bool, attach: Attach) -> Result<(Programs, Ring)> {
+    let layout = kernel::layout().0;
+    let options = Options { buffer_bytes: BUFFER, layout, debug: false, stacks: Stacks::Off, attach };
     let (mut programs, ring) = Programs::open(options)?;
     match probes {
         Probes::Uprobes { library, points } => attach_uprobes(&mut programs, library, points, empty)?,

@@ -155,7 +155,7 @@ pub fn whole_program(python: &Path) -> Result<Vec<Figure>> {
     let traced = Series::of("the same, recorded by `tfmem run -o`, until tfmem has ended", "s", vec![traced]);
     Ok(vec![
         bare.figure().note("one run, with the import"),
-        traced.against(&bare).note("one run; taking the probes out is most of it"),
+        traced.against(&bare).note("one run"),
         Figure::single("its recording, one event", "bytes", each).goal(Goal::Below(8.0)),
         Figure::single("tfmem's peak memory in it", "MB", peak),
     ])

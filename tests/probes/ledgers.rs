@@ -29,7 +29,11 @@ const SCENARIOS: &[(&str, Command)] = &[
 ];
 
 /// Scenarios that are traced by kprobes too, where there are some.
-const BY_KPROBES: &[&str] = &["sessions", "constructor of a library opened later", "many threads", "vfork"];
+const KPROBED: &[&str] = &["sessions", "constructor of a library opened later", "many threads", "vfork"];
+
+const BY_TRACEPOINTS: &[&str] = &["--mm", "tracepoint"];
+const BY_KPROBES: &[&str] = &["--mm", "kprobe"];
+const BY_PERF_EVENTS: &[&str] = &["--mm", "tracepoint", "--attach", "perf"];
 
 const STORM_SEED: u64 = 3;
 
@@ -37,7 +41,7 @@ const STORM_SEED: u64 = 3;
 pub fn parts(storm: u64) -> Vec<Part> {
     let scenarios = SCENARIOS.iter().map(|&(name, command)| {
         Part::new(format!("ledger: {name}"), move || {
-            let ledger = trace(&command(fixtures::get()?), Backend::Tracepoint)?;
+            let ledger = trace(&command(fixtures::get()?), BY_TRACEPOINTS)?;
             Ok(vec![Line::Ledger { scenario: name.to_owned(), ledger }])
         })
     });
@@ -49,9 +53,9 @@ pub fn parts(storm: u64) -> Vec<Part> {
         mapping_storm(Backend::Poll, storm)?;
         Ok(Vec::new())
     });
-    let same = SCENARIOS.iter().filter(|(name, _)| BY_KPROBES.contains(name)).map(|&(name, command)| {
+    let same = SCENARIOS.iter().filter(|(name, _)| KPROBED.contains(name)).map(|&(name, command)| {
         Part::new(format!("kprobes: {name}"), move || {
-            if has_kprobes() { the_same(&command(fixtures::get()?)) } else { Ok(Vec::new()) }
+            if has_kprobes() { the_same(&command(fixtures::get()?), BY_KPROBES) } else { Ok(Vec::new()) }
         })
     });
     let by_kprobes = Part::new("kprobes: mapping storm", move || {
@@ -60,13 +64,16 @@ pub fn parts(storm: u64) -> Vec<Part> {
         }
         Ok(Vec::new())
     });
-    scenarios.chain([by_tracepoints]).chain(same).chain([by_kprobes, polled]).collect()
+    let by_perf_events = Part::new("perf events: sessions", || {
+        the_same(&fixtures::get()?.driver("sessions", Variant::Plain), BY_PERF_EVENTS)
+    });
+    scenarios.chain([by_tracepoints]).chain(same).chain([by_kprobes, polled, by_perf_events]).collect()
 }
 
-/// Two ways of following the memory map make one ledger.
-fn the_same(command: &[PathBuf]) -> Result<Vec<Line>> {
-    let (one, other) = (trace(command, Backend::Tracepoint)?, trace(command, Backend::Kprobe)?);
-    ensure!(one == other, "by tracepoints: {one}\nby kprobes: {other}");
+/// Another way of following the memory map, or of attaching, makes the same ledger.
+fn the_same(command: &[PathBuf], way: &[&str]) -> Result<Vec<Line>> {
+    let (one, other) = (trace(command, BY_TRACEPOINTS)?, trace(command, way)?);
+    ensure!(one == other, "as usual: {one}\nby {way:?}: {other}");
     Ok(Vec::new())
 }
 
@@ -90,7 +97,7 @@ fn mapping_storm(how: Backend, calls: u64) -> Result<Value> {
 /// nothing of the rest.
 const ATTEMPTS: u32 = 3;
 
-fn trace(command: &[PathBuf], how: Backend) -> Result<Value> {
+fn trace(command: &[PathBuf], how: &[&str]) -> Result<Value> {
     let mut ledger = trace_once(command, how)?;
     for _ in 1..ATTEMPTS {
         if !ledger["losses"]["events_late"].is_null() {
@@ -100,11 +107,13 @@ fn trace(command: &[PathBuf], how: Backend) -> Result<Value> {
     Ok(ledger)
 }
 
-fn trace_once(command: &[PathBuf], how: Backend) -> Result<Value> {
+fn trace_once(command: &[PathBuf], how: &[&str]) -> Result<Value> {
     let folder = TempDir::new()?;
     let path = folder.path().join("report.json");
     let output = Program::new(machine::tfmem()?)
-        .args(["run", "--mm", how.name(), "--format", "json", "--min-bytes", "1", "--grace", "60s", "--report-file"])
+        .arg("run")
+        .args(how)
+        .args(["--format", "json", "--min-bytes", "1", "--grace", "60s", "--report-file"])
         .arg(&path)
         .arg("--")
         .args(command)

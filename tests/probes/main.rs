@@ -74,6 +74,7 @@ fn parts(choice: &Choice) -> Vec<Part> {
     let mut parts = vec![
         Part::new("capabilities", capabilities::ask),
         Part::new("programs", move || programs::try_all(also.as_deref())),
+        Part::new("programs by perf events", programs::try_perf_events),
     ];
     parts.extend(ledgers::parts(choice.storm.unwrap_or(STORM)));
     parts

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, path::PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use tfmem::attach::{
     kernel,
-    link::{Link, Options, PROCESS_TRACEPOINTS, Programs, Stacks, has_kprobes, program_names, runs},
+    link::{
+        Attach, Link, Options, PROCESS_TRACEPOINTS, Programs, Ring, Stacks, has_kprobes, program_names, runs,
+        uprobe_names,
+    },
     memory::{self, Backend, SYSTEM_CALLS},
     plan,
 };
@@ -23,11 +26,11 @@ const VARIANTS: &[Variant] = &[Variant::Plain, Variant::Inlined];
 /// Large enough that nothing is lost that would be looked at: nothing is.
 const BUFFER_BYTES: u32 = 1 << 20;
 
+/// Beside a program's name: it was attached by perf events, though the kernel may have something better.
+const BY_PERF: &str = "by perf events";
+
 pub fn try_all(also: Option<&str>) -> Result<Vec<Line>> {
-    let options =
-        Options { buffer_bytes: BUFFER_BYTES, layout: kernel::layout().0, debug: false, stacks: Stacks::Dwarf };
-    let (programs, _ring) = Programs::open(options)?;
-    let mut trial = Trial { programs, found: BTreeMap::new() };
+    let (mut trial, _ring) = Trial::open(Attach::Auto)?;
     program_names().for_each(|name| trial.load(name));
     if let Some(name) = also {
         trial.load(name);
@@ -39,12 +42,29 @@ pub fn try_all(also: Option<&str>) -> Result<Vec<Line>> {
     Ok(trial.found.into_values().map(Line::Program).collect())
 }
 
+/// Those for libraries once more, by the way that every kernel has.
+pub fn try_perf_events() -> Result<Vec<Line>> {
+    let (mut trial, _ring) = Trial::open(Attach::Perf)?;
+    uprobe_names().for_each(|name| trial.load(name));
+    trial.attach_to_libraries()?;
+    trial.fire()?;
+    let named = |program: Program| Program { name: format!("{} {BY_PERF}", program.name), ..program };
+    Ok(trial.found.into_values().map(|program| Line::Program(named(program))).collect())
+}
+
 struct Trial {
     programs: Programs,
     found: BTreeMap<String, Program>,
 }
 
 impl Trial {
+    fn open(attach: Attach) -> Result<(Self, Ring)> {
+        let layout = kernel::layout().0;
+        let options = Options { buffer_bytes: BUFFER_BYTES, layout, debug: false, stacks: Stacks::Dwarf, attach };
+        let (programs, ring) = Programs::open(options)?;
+        Ok((Self { programs, found: BTreeMap::new() }, ring))
+    }
+
     fn load(&mut self, name: &str) {
         let mut program = Program { name: name.to_owned(), ..Program::default() };
         match self.programs.load_program(name) {

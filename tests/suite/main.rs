@@ -21,3 +21,4 @@ mod recording;
 mod schema;
 mod snapshot;
 mod stacks;
+mod uprobes;

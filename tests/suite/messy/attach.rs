@@ -14,7 +14,7 @@ use tfmem_tests::{
     trace::Traced,
 };
 
-use super::{probes_in, process};
+use super::{Places, process};
 
 /// 20 times (100 with `--full`): the program goes on with the right result, and nothing stays behind in its code.
 #[test]
@@ -22,22 +22,22 @@ fn attached_and_detached_again_and_again() -> Result<()> {
     if !machine::can_trace("attached_and_detached_again_and_again") {
         return Ok(());
     }
-    // Four at once: the kernel takes seconds to take the probes of one out, and they must not mind each other.
+    // They must not mind each other.
     const AT_ONCE: usize = 4;
     let rounds = if machine::long() { 25 } else { 5 };
     let program = Running::start_ready(fixtures::get()?.messy("loop"))?;
+    let places = Places::of(program.pid())?;
     for round in 0..rounds {
         let attach = |_| Attach::to(&[program.pid()], &["--grace", "10ms", "--duration", "500ms"]);
         let attached = (0..AT_ONCE).map(attach).collect::<Result<Vec<_>>>()?;
-        let (places, changed) = probes_in(program.pid())?;
-        ensure!(places > 5 && changed == places, "attached: {changed} of {places} probes are in");
+        places.all_are_in()?;
         for attach in attached {
             let traced = attach.wait()?;
             let process = process(&traced.report, program.pid())?;
             ensure!(process.attached && process.exited_at.is_none(), "{process:?}");
             ensure!(process.handles.sessions.opened > 0, "nothing was seen in round {round}");
         }
-        none_is_left(program.pid()).with_context(|| format!("after round {round}"))?;
+        places.none_is_left().with_context(|| format!("after round {round}"))?;
     }
     let output = program.end()?;
     ensure!(output.code == 0, "the program failed with {}: {}", output.code, output.stdout);
@@ -53,24 +53,13 @@ fn tfmem_is_killed() -> Result<()> {
         return Ok(());
     }
     let program = Running::start_ready(fixtures::get()?.messy("loop"))?;
-    drop(Attach::to(&[program.pid()], &[])?);
-    none_is_left(program.pid())?;
+    let attach = Attach::to(&[program.pid()], &[])?;
+    let places = Places::of(program.pid())?;
+    places.all_are_in()?;
+    drop(attach);
+    places.none_is_left()?;
     let output = program.end()?;
     ensure!(output.code == 0, "the program failed with {}", output.code);
-    Ok(())
-}
-
-/// The kernel takes the probes out a moment after tfmem's end.
-fn none_is_left(pid: u32) -> Result<()> {
-    let mut changed = usize::MAX;
-    for _ in 0..200 {
-        changed = probes_in(pid)?.1;
-        if changed == 0 {
-            break;
-        }
-        sleep(Duration::from_millis(50));
-    }
-    ensure!(changed == 0, "{changed} probes are still in");
     Ok(())
 }
 

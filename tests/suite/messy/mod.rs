@@ -6,13 +6,14 @@ mod misc;
 mod multiprocessing;
 mod processes;
 mod programs;
+mod training;
 mod versions;
 
-use std::{fs, os::unix::fs::FileExt as _};
+use std::{fs, os::unix::fs::FileExt as _, thread::sleep, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use tfmem::{
-    attach::plan,
+    attach::cache::Cache,
     report::model::{Process, Report},
     target::maps,
 };
@@ -33,24 +34,60 @@ fn no_losses(report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Compares the places of all probes in the code of a process with the files they are in: a probe that is in is a
-/// breakpoint in place of the instruction. Returns how many places there are, and how many differ.
-fn probes_in(pid: u32) -> Result<(usize, usize)> {
-    let memory = fs::File::open(format!("/proc/{pid}/mem"))?;
-    let (mut places, mut changed) = (0, 0);
-    for line in maps::read(pid)?.iter().filter(|line| line.executable && line.inode != 0) {
-        let path = line.map_file(pid);
-        let (Ok(plan), Ok(file)) = (plan::resolve(&path), fs::File::open(&path)) else { continue };
-        for point in &plan.points {
-            let Some(inside) = point.file_offset.checked_sub(line.offset).filter(|inside| *inside < line.len()) else {
-                continue;
-            };
-            let (mut real, mut now) = ([0; 1], [0; 1]);
-            file.read_exact_at(&mut real, point.file_offset)?;
-            memory.read_exact_at(&mut now, line.start + inside)?;
-            places += 1;
-            changed += usize::from(real != now);
+/// The places of all probes in the code of a process. A probe that is in is a breakpoint in place of the instruction
+/// that the file has there.
+struct Places {
+    memory: fs::File,
+    /// Address, and what the file has there.
+    places: Vec<(u64, u8)>,
+}
+
+impl Places {
+    fn of(pid: u32) -> Result<Self> {
+        let cache = Cache::open();
+        let mut places = Vec::new();
+        for line in maps::read(pid)?.iter().filter(|line| line.executable && line.inode != 0) {
+            let path = line.map_file(pid);
+            let (Ok(plan), Ok(file)) = (cache.resolve(&path), fs::File::open(&path)) else { continue };
+            for point in &plan.points {
+                let inside = point.file_offset.checked_sub(line.offset).filter(|inside| *inside < line.len());
+                let Some(inside) = inside else { continue };
+                let mut real = [0];
+                file.read_exact_at(&mut real, point.file_offset)?;
+                places.push((line.start + inside, real[0]));
+            }
         }
+        Ok(Self { memory: fs::File::open(format!("/proc/{pid}/mem"))?, places })
     }
-    Ok((places, changed))
+
+    /// How many probes are in.
+    fn probed(&self) -> Result<usize> {
+        let mut probed = 0;
+        for &(address, real) in &self.places {
+            let mut now = [0];
+            self.memory.read_exact_at(&mut now, address)?;
+            probed += usize::from(now[0] != real);
+        }
+        Ok(probed)
+    }
+
+    fn all_are_in(&self) -> Result<()> {
+        let (places, probed) = (self.places.len(), self.probed()?);
+        ensure!(places > 5 && probed == places, "{probed} of {places} probes are in");
+        Ok(())
+    }
+
+    /// The kernel takes the probes out a moment after tfmem's end.
+    fn none_is_left(&self) -> Result<()> {
+        let mut probed = usize::MAX;
+        for _ in 0..200 {
+            probed = self.probed()?;
+            if probed == 0 {
+                break;
+            }
+            sleep(Duration::from_millis(50));
+        }
+        ensure!(probed == 0, "{probed} probes are still in");
+        Ok(())
+    }
 }

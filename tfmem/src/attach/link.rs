@@ -13,10 +13,7 @@ use aya::{
     Ebpf, EbpfLoader,
     maps::{Array, HashMap, MapData, MapType, PerCpuArray, RingBuf},
     programs::{
-        KProbe, Program, ProgramError, ProgramType, TracePoint, UProbe,
-        kprobe::KProbeLinkId,
-        trace_point::TracePointLinkId,
-        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
+        KProbe, Program, ProgramError, ProgramType, TracePoint, kprobe::KProbeLinkId, trace_point::TracePointLinkId,
     },
     sys::{is_map_supported, is_program_supported},
 };
@@ -30,14 +27,18 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{
     memory::{Backend, Place},
-    plan::{Plan, Point},
     tracefs,
 };
 
+mod multi;
+mod sys;
 mod unwind;
+mod uprobes;
 
 use crate::target::clock;
+use multi::Multi;
 pub use unwind::{Stacks, Unwind};
+pub use uprobes::{Attach, Chosen, Spot};
 
 /// The BPF object, built by `build.rs`. Aligned, as the ELF reader casts it.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tfmem-ebpf"));
@@ -72,6 +73,7 @@ pub struct Options {
     /// BPF-side diagnostics through aya-log.
     pub debug: bool,
     pub stacks: Stacks,
+    pub attach: Attach,
 }
 
 /// What the kernel said when it did not take a program.
@@ -115,6 +117,8 @@ fn shown(log: &[String]) -> String {
 /// Loaded programs and their links. Dropping it detaches everything; so does the end of this process, however it ends.
 pub struct Programs {
     ebpf: Ebpf,
+    /// Those for libraries; aya's own of the same names are not loaded then.
+    multi: Result<Multi, Chosen>,
     processes: HashMap<MapData, u32, Process>,
     judged: HashMap<MapData, FileId, u8>,
     counters: PerCpuArray<MapData, u64>,
@@ -172,6 +176,7 @@ impl Programs {
             .map_max_entries("EVENTS", buffer);
         options.stacks.prepare(&mut loader, &stacks);
         let mut ebpf = loader.load(OBJECT).context("load the BPF object")?;
+        let multi = options.attach.open(OBJECT, &ebpf)?;
         let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?)?;
         let processes = HashMap::try_from(take(&mut ebpf, "PROCESSES")?)?;
         let judged = HashMap::try_from(take(&mut ebpf, "FILES_JUDGED")?)?;
@@ -179,7 +184,7 @@ impl Programs {
         let lost = HashMap::try_from(take(&mut ebpf, "LOST")?)?;
         let lease = Some(Array::try_from(take(&mut ebpf, "LEASE")?)?);
         let unwind = if options.stacks == Stacks::Off { None } else { Some(Unwind::open(&mut ebpf)?) };
-        Ok((Self { ebpf, processes, judged, counters, lost, lease, unwind }, ring))
+        Ok((Self { ebpf, multi, processes, judged, counters, lost, lease, unwind }, ring))
     }
 
     /// Lets the programs hold processes from now on, for as long as the lease lives.
@@ -207,6 +212,11 @@ impl Programs {
     /// # Errors
     /// What the kernel and its verifier said.
     pub fn load_program(&mut self, name: &str) -> Result<Option<u32>, Refused> {
+        if let Ok(multi) = &mut self.multi
+            && multi.has(name)
+        {
+            return multi.load(name);
+        }
         let program = self.ebpf.program_mut(name).ok_or_else(|| Refused::of("the BPF object has no such program"))?;
         match program {
             Program::UProbe(program) => program.load(),
@@ -341,34 +351,6 @@ impl Programs {
         }
     }
 
-    /// Puts the probes of a plan into the file behind `path`, for all processes that map it (programs leave at once
-    /// for processes that are not traced). Returns what the kernel refused.
-    pub fn attach(&mut self, path: &Path, plan: &Plan) -> Vec<(String, String)> {
-        self.attach_points(path, &plan.points)
-    }
-
-    /// The same for single points.
-    pub fn attach_points(&mut self, path: &Path, points: &[Point]) -> Vec<(String, String)> {
-        let mut refused = Vec::new();
-        for point in points {
-            if let Err(error) = self.attach_point(path, &point.program, point.file_offset, point.cookie) {
-                refused.push((point.symbol.clone(), format!("{error:#}")));
-            }
-        }
-        refused
-    }
-
-    /// Puts one loaded program at a place in a file.
-    ///
-    /// # Errors
-    /// What the kernel said.
-    pub fn attach_point(&mut self, path: &Path, name: &str, offset: u64, cookie: u64) -> Result<()> {
-        let program: &mut UProbe = program(&mut self.ebpf, name)?;
-        let point = UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(offset), cookie: Some(cookie) };
-        program.attach(point, path, UProbeScope::AllProcesses)?;
-        Ok(())
-    }
-
     /// What was lost of whom, since the programs were loaded. Processes that are not traced any more are left out.
     pub fn lost(&self) -> Vec<(Key, Lost)> {
         // An entry that is removed while the table is read ends the reading early: the rest is read next time.
@@ -389,7 +371,12 @@ impl Programs {
 /// Every program of the object.
 pub fn program_names() -> impl Iterator<Item = &'static str> {
     let memory = Backend::ALL.into_iter().flat_map(Backend::programs);
-    UPROBES.iter().copied().chain(PROCESS_TRACEPOINTS.iter().map(|(name, ..)| *name)).chain(memory)
+    uprobe_names().chain(PROCESS_TRACEPOINTS.iter().map(|(name, ..)| *name)).chain(memory)
+}
+
+/// Those of them that go into libraries.
+pub fn uprobe_names() -> impl Iterator<Item = &'static str> {
+    UPROBES.iter().copied()
 }
 
 /// Can the kernel make a ring buffer (5.8)? By making a small one.

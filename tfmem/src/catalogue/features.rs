@@ -22,6 +22,11 @@ pub const FEATURES: &[Feature] = &[
     feature("telling probes apart (attach cookies in uprobes)", "5.15", "nothing works"),
     feature("probes in libraries", "`CONFIG_UPROBE_EVENTS`, `CONFIG_BPF_EVENTS`", "nothing works"),
     feature(
+        "the probes of a library come out at once (uprobe-multi links, `--attach multi`)",
+        "6.6",
+        "`--attach auto` takes a perf event for each probe: they come out one after the other",
+    ),
+    feature(
         "processes (tracepoints of fork, exec, exit)",
         "`CONFIG_TRACEPOINTS`, `CONFIG_BPF_EVENTS`",
         "nothing works",

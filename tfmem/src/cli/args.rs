@@ -183,6 +183,9 @@ pub struct Common {
     /// How the memory map is followed; `tfmem doctor` says which ways work here. A way that does not is refused
     #[arg(long, value_enum, default_value_t = Mm::Auto, value_name = "HOW")]
     pub mm: Mm,
+    /// How probes go into libraries
+    #[arg(long, value_enum, default_value_t = Attach::Auto, value_name = "HOW", env = "TFMEM_ATTACH")]
+    pub attach: Attach,
     /// Take the stack of each allocation: by the libraries' own unwind tables (dwarf), by frame pointers alone (fp,
     /// which most of Python's and the C library's code has not), or not at all. `copy`: as dwarf, and each new stack is
     /// checked by another unwinder on a copy of its memory; slow
@@ -359,6 +362,17 @@ impl Mm {
             Self::Poll => vec![Backend::Poll],
         }
     }
+}
+
+/// Ways of putting probes into libraries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Attach {
+    /// The first of the following that works here
+    Auto,
+    /// By links that hold many probes (Linux 6.6): they come out together
+    Multi,
+    /// By a perf event for each probe: they come out one after the other
+    Perf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

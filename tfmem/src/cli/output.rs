@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 
 use super::{
-    args::{Common, Format, Show, Stacks},
+    args::{Attach, Common, Format, Show, Stacks},
     exit::Failure,
     privilege,
 };
@@ -57,6 +57,11 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
             Stacks::Fp => link::Stacks::FramePointers,
             Stacks::Copy => link::Stacks::Copy,
             Stacks::Off => link::Stacks::Off,
+        },
+        attach: match options.attach {
+            Attach::Auto => link::Attach::Auto,
+            Attach::Multi => link::Attach::Multi,
+            Attach::Perf => link::Attach::Perf,
         },
     };
     let (mut live, capabilities) = Live::new(live, sink, guard)?;

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     attach::{
-        link::{Link, Options, PROCESS_TRACEPOINTS, Programs, Ring, Stacks, program_names},
+        link::{Attach, Chosen, Link, Options, PROCESS_TRACEPOINTS, Programs, Ring, Stacks, program_names},
         memory::{self, Backend},
     },
     event::Event,
@@ -36,6 +36,7 @@ const OWN_FILE: &str = "/proc/self/exe";
 const BPF_KERNEL: &str = "a kernel from 5.15 on, with CONFIG_BPF_SYSCALL=y and CONFIG_BPF_EVENTS=y";
 const TRACEPOINT_KERNEL: &str = "a kernel with CONFIG_FTRACE_SYSCALLS=y and CONFIG_BPF_EVENTS=y, and tracefs";
 const UPROBE_KERNEL: &str = "a kernel with CONFIG_UPROBE_EVENTS=y";
+const MULTI_KERNEL: &str = "a kernel from 6.6 on; tfmem works without";
 
 const fn maps() -> Check {
     Check::new("BPF maps", "events and tables of the traced processes").required()
@@ -55,6 +56,10 @@ const fn cookie() -> Check {
 
 const fn uretprobe() -> Check {
     Check::new("uretprobe", "seeing what a function returned").required()
+}
+
+const fn together() -> Check {
+    Check::new("uprobe-multi", "taking the probes of a library out at once (6.6)")
 }
 
 const fn seccomp() -> Check {
@@ -80,11 +85,14 @@ const fn processes() -> Check {
 /// Every check that needs programs in the kernel.
 pub fn run(held: Held, layout: KernelLayout) -> Vec<Check> {
     let memory = [kernel_functions(), system_calls(), mappings()];
-    let rest = [programs(), uprobe(), cookie(), uretprobe(), seccomp(), processes()].into_iter().chain(memory);
+    let rest = [programs(), uprobe(), cookie(), uretprobe(), together(), seccomp(), processes()];
+    let rest = rest.into_iter().chain(memory);
     if !held.has(BPF) || !held.has(PERFMON) {
         return [maps()].into_iter().chain(rest).map(|check| untried(check, held)).collect();
     }
-    match Programs::open(Options { buffer_bytes: BUFFER_BYTES, layout, debug: false, stacks: Stacks::Dwarf }) {
+    let options =
+        Options { buffer_bytes: BUFFER_BYTES, layout, debug: false, stacks: Stacks::Dwarf, attach: Attach::Auto };
+    match Programs::open(options) {
         Ok((programs, ring)) => {
             let mut trial =
                 Trial { programs, ring, pid: std::process::id(), checks: vec![maps().found("32 MiB buffer")] };
@@ -141,7 +149,8 @@ impl Trial {
     fn probes(&mut self) {
         let Some(offset) = bait::file_offset() else {
             let why = "tfmem does not find its own code in /proc/self/maps";
-            self.checks.extend([uprobe(), cookie(), uretprobe(), seccomp()].map(|check| check.not_tried(why)));
+            self.checks
+                .extend([uprobe(), cookie(), uretprobe(), together(), seccomp()].map(|check| check.not_tried(why)));
             return;
         };
         let mark = Cookie { call: seen::CALL.number(), text: Text::CStr(1), wake: false }.pack();
@@ -168,6 +177,11 @@ impl Trial {
             Ok(()) if !seen.left => uretprobe().missing(UNSEEN),
             Ok(()) if !seen.returned => uretprobe().missing("hit, but the result is wrong"),
             Ok(()) => uretprobe().found("hit; the result is right"),
+        });
+        self.checks.push(match self.programs.attaching() {
+            Chosen::Multi if seen.entered && seen.left => together().found("the probes above"),
+            Chosen::Multi => together().missing("the probes above do not work"),
+            other => together().missing(format!("{other}: each probe takes its time to come out")).fix(MULTI_KERNEL),
         });
         self.checks.push(under_seccomp(leave.is_ok()));
     }

@@ -53,6 +53,7 @@ pub struct Options {
     /// Functions that the user named as boundaries.
     pub symbols: Vec<symbols::Symbol>,
     pub stacks: link::Stacks,
+    pub attach: link::Attach,
 }
 
 /// Everything a running trace owns.
@@ -128,9 +129,11 @@ impl Live {
             layout,
             debug: options.debug_bpf,
             stacks: options.stacks,
+            attach: options.attach,
         })?;
         let known = |backend| doctor::decided().against(backend).map(|tried| tried.reason().to_owned());
         let chosen = memory::follow(&mut programs, &options.memory, known)?;
+        capabilities.insert("attach".to_owned(), programs.attaching().to_string());
         log::info!("the memory map is followed by {chosen}");
         capabilities.insert("mm".to_owned(), chosen.to_string());
         if options.debug_bpf {

@@ -26,7 +26,10 @@ impl Programs {
     /// Runs of a loaded program while somebody counted; `None`: it is not loaded.
     #[must_use]
     pub fn runs(&self, name: &str) -> Option<u64> {
-        self.info(name).map(|info| info.run_count())
+        match &self.multi {
+            Ok(multi) if multi.has(name) => multi.figure(name, "run_cnt"),
+            _ => self.info(name).map(|info| info.run_count()),
+        }
     }
 
     fn info(&self, name: &str) -> Option<ProgramInfo> {
