@@ -3,6 +3,7 @@
 mod boundaries;
 mod cases;
 mod children;
+mod complaints;
 mod distributed;
 mod doctor;
 mod errors;
