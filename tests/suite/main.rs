@@ -4,6 +4,7 @@ mod boundaries;
 mod capabilities;
 mod cases;
 mod children;
+mod complaints;
 mod distributed;
 mod doctor;
 mod errors;

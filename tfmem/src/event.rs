@@ -403,6 +403,17 @@ pub struct Holder {
     pub blocks: Vec<Addr>,
     /// As many references were found as the buffers count: nothing else holds them.
     pub complete: bool,
+    /// What its container belongs to.
+    #[serde(default)]
+    pub scope: Option<Scope>,
+}
+
+/// What has a container of resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Scope {
+    Eager,
+    Session,
+    Server,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -416,6 +427,16 @@ pub enum HolderKind {
     Python,
     #[default]
     Other,
+    /// Traces of one `tf.function`: their definitions; `count` is the traces.
+    Function,
+    /// A queue, a writer of summaries.
+    Resource,
+    /// Sessions that are alive: `count`.
+    Session,
+    /// A pool: `bytes` are free, in `count` regions.
+    Pool,
+    /// Definitions of nodes that are in no such trace, and buffers that a graph or its executor holds.
+    Graph,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

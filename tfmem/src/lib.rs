@@ -11,6 +11,7 @@ pub mod event;
 pub mod export;
 pub mod ledger;
 pub mod live;
+pub mod names;
 pub mod observe;
 pub mod profile;
 pub mod python;

@@ -62,6 +62,8 @@ pub enum Command {
     Doctor(Doctor),
     /// Show the report of a recorded trace again; needs no privileges
     Report(Report),
+    /// Explain the causes that a report names, or one of them in full
+    Explain(Explain),
     /// Draw who allocated what survived, as a flame graph (SVG)
     #[cfg(feature = "flame")]
     Flame(Flame),
@@ -89,6 +91,13 @@ const SNAPSHOT_STATUS: &str = "\
 Needs to be root, or the same user as the process (and Yama's ptrace_scope 0).
 
 Exit status: 0 done, 1 tfmem failed, 2 wrong usage, missing privilege, or no such process.";
+
+#[derive(Debug, ClapArgs)]
+pub struct Explain {
+    /// A cause, as the report in JSON calls it: session_open, pool_reserve, …
+    #[arg(value_name = "CAUSE")]
+    pub cause: Option<String>,
+}
 
 #[derive(Debug, ClapArgs)]
 pub struct Snapshot {

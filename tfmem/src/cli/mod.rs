@@ -3,6 +3,7 @@
 mod args;
 mod doctor;
 mod exit;
+mod explain;
 mod export;
 #[cfg(feature = "flame")]
 mod flame;
@@ -34,6 +35,7 @@ pub fn main() -> ExitCode {
         Command::Snapshot(snapshot) => snapshot::snapshot(&snapshot),
         Command::Mark(mark) => mark::mark(&mark),
         Command::Doctor(doctor) => doctor::doctor(&doctor),
+        Command::Explain(args) => explain::explain(&args),
         Command::Report(report) => report::report(&report),
         #[cfg(feature = "flame")]
         Command::Flame(flame) => flame::flame(&flame),

@@ -7,6 +7,10 @@ use crate::ledger::calls::{Frame, MAX_DEPTH, calls_back, entry_only, from_progra
 use crate::ledger::process::Process;
 use crate::ledger::sessions::Opening;
 use crate::ledger::types::{Change, Pool, SessionId};
+use crate::names;
+
+/// Names of functions remembered.
+const MOST_NAMES: usize = 4096;
 
 impl Process {
     pub(super) fn enter(
@@ -39,7 +43,7 @@ impl Process {
             // The regions it gives back are told one by one, as heap blocks.
             Call::PoolDeallocateRegions => {}
             Call::AddFunction => self.functions.opened += 1,
-            Call::RemoveFunction => self.functions.closed += 1,
+            Call::RemoveFunction => self.function_removed(text),
             Call::DeleteGraph => self.graphs.closed += u64::from(arg != 0),
             Call::DirectSessionNew | Call::GrpcSessionNew => {
                 self.direct_new(event, arg, call == Call::GrpcSessionNew, changes);
@@ -49,6 +53,17 @@ impl Process {
             Call::DirectSessionStep => self.direct_step(event.tid, arg, args[1].cast_signed()),
             _ if entry_only(call) => self.told_by_entry(event, call, args, text, changes),
             _ => self.push(event, call, arg, text, changes),
+        }
+    }
+
+    fn function_removed(&mut self, name: Option<&Arc<str>>) {
+        self.functions.closed += 1;
+        // One for gradients goes with the trace that it is of.
+        let trace = name.filter(|name| name.starts_with("__inference_")).map(|name| names::function(name));
+        if let Some(trace) = trace
+            && (self.functions_removed.len() < MOST_NAMES || self.functions_removed.contains_key(trace))
+        {
+            *self.functions_removed.entry(trace.to_owned()).or_default() += 1;
         }
     }
 

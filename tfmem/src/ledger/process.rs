@@ -36,6 +36,8 @@ pub struct Process {
     pub graphs: HandleCount,
     pub contexts: HandleCount,
     pub functions: HandleCount,
+    /// Traces removed, by the name of the function in the program. Of very many, the first.
+    pub functions_removed: BTreeMap<String, u64>,
     /// Sessions of clients that this process works for, apart from its own.
     pub worker_sessions: WorkerSessions,
     pub servers: Servers,

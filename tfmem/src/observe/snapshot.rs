@@ -3,7 +3,7 @@
 use std::{fs, io, sync::Arc};
 
 use crate::{
-    event::{Body, HeapSeen, Holder, Mapping, Snapshot},
+    event::{Body, HeapSeen, Holder, HolderKind, Mapping, Snapshot},
     snapshot::{
         heap, model,
         space::{Area, Space},
@@ -37,7 +37,7 @@ pub fn with_holders(pid: u32) -> io::Result<Seen> {
     // Named by its files to save time where nothing would be found; that they are TensorFlow's is found out by classes.
     let maps_tensorflow = seen.snapshot.mappings.iter().any(|mapping| mapping.name.contains("tensorflow"));
     if maps_tensorflow && seen.snapshot.rss_anon <= MOST_SEARCHED {
-        seen.holders = take(pid).ok().map(|process| process.holders.into_iter().map(holder).collect());
+        seen.holders = take(pid).ok().map(holders);
     }
     Ok(seen)
 }
@@ -45,9 +45,33 @@ pub fn with_holders(pid: u32) -> io::Result<Seen> {
 /// Larger processes are not searched: they would stand still for too long at their end.
 const MOST_SEARCHED: u64 = 8 << 30;
 
+/// Holders, and what else the search found that tells why memory is there: sessions, what pools have free.
+fn holders(process: model::Process) -> Arc<[Holder]> {
+    let sessions =
+        process.classes.iter().filter(|class| class.class.ends_with("::DirectSession")).map(|class| Holder {
+            kind: HolderKind::Session,
+            what: "sessions".to_owned(),
+            class: class.class.clone(),
+            count: class.count,
+            ..Holder::default()
+        });
+    let pools = process.pools.iter().filter(|pool| pool.refused.is_none()).map(|pool| Holder {
+        kind: HolderKind::Pool,
+        what: "pool".to_owned(),
+        class: pool.class.clone(),
+        name: pool.name.clone(),
+        bytes: pool.free_bytes,
+        count: pool.regions,
+        ..Holder::default()
+    });
+    let mut all: Vec<Holder> = sessions.chain(pools).collect();
+    all.extend(process.holders.into_iter().map(holder));
+    all.into()
+}
+
 fn holder(found: model::Holder) -> Holder {
-    let model::Holder { owner, class, name, container, bytes, count, complete, kind, blocks, .. } = found;
-    Holder { kind, what: owner, class, name, container, bytes, count, blocks, complete }
+    let model::Holder { owner, class, name, container, bytes, count, complete, kind, blocks, scope, .. } = found;
+    Holder { kind, what: owner, class, name, container, bytes, count, blocks, complete, scope }
 }
 
 /// What one look shows.

@@ -1,5 +1,6 @@
 //! The report: data, text, JSON. What the text shows and what the JSON holds are the same [`model::Report`].
 
+pub mod explained;
 pub mod json;
 pub mod model;
 #[cfg(test)]

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+mod growth;
 mod history;
+pub use growth::{Growth, Prediction};
 pub use history::{EndedSession, HandleCount, Handles, OpenSession, Sessions, Timeline, TimelineBand, TimelineDevice};
 
 pub const SCHEMA: &str = "tfmem.report/1";
@@ -116,6 +118,12 @@ pub struct Process {
     pub verdicts: Vec<Verdict>,
     /// What a close or a delete gave back, in sentences with their figures.
     pub released: Vec<Released>,
+    /// Over several boundaries of one kind, what grows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub growth: Vec<Growth>,
+    /// What verdicts said of the future, and what came of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub predictions: Vec<Prediction>,
 }
 
 /// A task of a distributed job: `worker`, 1.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::record::{Leftover, Record, Side, Subject};
 use super::watch::{Watch, watched};
-use super::{Analysis, Facts, WallClock, causes, comm, last_rss, released, stacks};
+use super::{Analysis, Facts, WallClock, causes, comm, growth, last_rss, predictions, released, stacks};
 use crate::event::{ExitStatus, LibraryInfo};
 use crate::ledger::Process;
 use crate::ledger::types::{self, Session};
@@ -146,6 +146,8 @@ impl Builder<'_> {
             timeline: self.watch.timeline.report(),
             verdicts: self.verdicts(),
             released: released::released(&self.watch.records, seen_from, self.analysis.options.min_bytes, self.clock),
+            growth: growth::growth(&self.watch.records, &self.analysis.ledger, self.analysis.options.min_bytes),
+            predictions: predictions::checked(&self.watch.records, self.analysis.options.min_bytes),
             boundaries,
             boundaries_omitted: self.watch.omitted,
         }

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use super::growth::Alive;
+use super::predictions::Walk;
 use crate::event::{Addr, Snapshot};
 use crate::ledger::Process;
 use crate::ledger::distributed::ServerId;
@@ -135,6 +137,10 @@ pub(super) struct Record {
     pub verdicts: Vec<Verdict>,
     pub given_back: u64,
     pub leftovers: Vec<Leftover>,
+    /// The places with most bytes alive then.
+    pub alive: Vec<Alive>,
+    /// The walk through the heap that tells of it.
+    pub heap: Option<Walk>,
     /// No observation has filled in resident bytes yet.
     pub awaits_look: bool,
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{Analysis, Facts, Options, WallClock};
 use crate::event::{
     Body, Call, Event, ExitStatus, HeapSeen, Holder, HolderKind, LibraryInfo, Mapping, MappingKind, Origin,
-    ProcessInfo, Snapshot,
+    ProcessInfo, Scope, Snapshot,
 };
 use crate::report::model::{Host, Report};
 
@@ -82,19 +82,22 @@ impl Script {
                 put(self, Body::Heap(HeapSeen { in_use, free, free_resident, trimmable }));
             }
             "holds" => {
-                let kind = match args[0] {
-                    "table" => HolderKind::Table,
-                    "cache" => HolderKind::Pipeline,
-                    "python" => HolderKind::Python,
-                    other => panic!("no such holder: {other}"),
-                };
-                let blocks = args[3..].iter().map(|block| hex(block)).collect();
-                let name = (args[1] != "-").then(|| args[1].to_owned());
-                let container = name.as_ref().map(|_| "localhost".to_owned());
-                let (what, bytes) = (args[0].to_owned(), size(args[2]));
-                let holder = Holder { kind, what, name, container, bytes, blocks, ..Holder::default() };
-                put(self, Body::Holders([holder].into()));
+                let holder = holder(args);
+                // Lines that follow one another are one look.
+                match self.out.last_mut() {
+                    Some(Event { at: before, body: Body::Holders(all), .. }) if *before == at => {
+                        *all = all.iter().cloned().chain([holder]).collect();
+                    }
+                    _ => put(self, Body::Holders([holder].into())),
+                }
             }
+            "function" => put(self, enter(Call::AddFunction, [0; 6])),
+            "unfunction" => put(self, named(Call::RemoveFunction, [0; 6], args[0])),
+            "newgraph" => {
+                put(self, enter(Call::NewGraph, [0; 6]));
+                put(self, Body::Leave { call: Call::NewGraph, ret: hex(args[0]) });
+            }
+            "delgraph" => put(self, enter(Call::DeleteGraph, [hex(args[0]), 0, 0, 0, 0, 0])),
             "look" => put(self, Body::Snapshot(Arc::new(snapshot(args)))),
             "new" => {
                 put(self, enter(Call::NewSession, [0; 6]));
@@ -194,6 +197,45 @@ impl Script {
             *to = from;
         }
         Origin { op, step: 0, region: bytes, dtype: 1 }
+    }
+}
+
+/// `[SCOPE:]KIND[*COUNT] NAME BYTES BLOCK…`: with a scope, or a table with a name, in the container `localhost`.
+fn holder(args: &[&str]) -> Holder {
+    let (scope, kind) = args[0].split_once(':').map_or((None, args[0]), |(scope, kind)| (Some(scope), kind));
+    let (what, count) = kind.split_once('*').unwrap_or((kind, "1"));
+    let kind = match what {
+        "table" => HolderKind::Table,
+        "variable" => HolderKind::Variable,
+        "queue" => HolderKind::Resource,
+        "cache" => HolderKind::Pipeline,
+        "python" => HolderKind::Python,
+        "function" => HolderKind::Function,
+        "graph" => HolderKind::Graph,
+        "sessions" => HolderKind::Session,
+        "pool" => HolderKind::Pool,
+        "nobody" => HolderKind::Other,
+        other => panic!("no such holder: {other}"),
+    };
+    let scope = scope.map(|scope| match scope {
+        "eager" => Scope::Eager,
+        "session" => Scope::Session,
+        "server" => Scope::Server,
+        other => panic!("no such scope: {other}"),
+    });
+    let name = (args[1] != "-").then(|| args[1].to_owned());
+    let in_container = scope.is_some() || (kind == HolderKind::Table && name.is_some());
+    Holder {
+        kind,
+        what: what.to_owned(),
+        class: what.to_owned(),
+        name,
+        container: in_container.then(|| "localhost".to_owned()),
+        bytes: size(args[2]),
+        count: count.parse().expect("count"),
+        blocks: args[3..].iter().map(|block| hex(block)).collect(),
+        complete: true,
+        scope,
     }
 }
 

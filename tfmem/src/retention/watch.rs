@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::growth;
 use super::holders::Holders;
 use super::pools::{self, region_bytes};
 use super::record::{Block, Leftover, Look, Pending, Record, Side, Subject, bounds, layers};
@@ -203,6 +204,8 @@ impl Watch {
             verdicts,
             given_back: 0,
             leftovers: Vec::new(),
+            alive: if scene.is_end() { Vec::new() } else { growth::alive(&scene) },
+            heap: cx.process.identity.heap.filter(|_| scene.is_end()),
             awaits_look: true,
         }
     }
@@ -277,6 +280,7 @@ impl Watch {
         }
         for record in self.records.iter_mut().filter(|r| r.awaits_look && r.after <= look.at) {
             record.see(&look);
+            record.heap = process.identity.heap.filter(|(seen, _)| *seen == look.at);
         }
         self.timeline.look(look.at, look.rss, look.bands, in_use(process));
         // What was seen at the very end says more than totals that were read between it and the end.

@@ -14,8 +14,9 @@ use super::{
     pools::Pool,
     pymalloc::Pools,
     scan::Read,
+    scopes,
 };
-use crate::target::memory::Memory;
+use crate::{event::Scope, target::memory::Memory};
 
 /// `TensorBuffer`: its reference count and the address of its data (equal in all versions read).
 const COUNT: u64 = 8;
@@ -105,12 +106,14 @@ fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 /// Who holds them.
 #[must_use]
 pub fn held<M: Memory>(found: &Found<'_, '_, M>, buffers: &[Buffer], pools: &[(String, Pool)]) -> Held {
-    let tables: Vec<(Arc<str>, u64)> =
-        found.classes.of(Kind::Table).map(|(class, object)| (class.name.clone(), object)).collect();
+    let of = |kind| found.classes.of(kind).map(move |(class, object)| (kind, class.name.clone(), object));
+    let tables: Vec<(Kind, Arc<str>, u64)> = of(Kind::Table).chain(of(Kind::Resource)).collect();
     let of_buffers = buffers.iter().map(|buffer| (Kind::Buffer, buffer.class.clone(), buffer.object));
-    let of_tables = tables.iter().map(|(class, object)| (Kind::Table, class.clone(), *object));
+    let of_tables = tables.iter().cloned();
     let objects: Vec<_> = of_buffers.chain(of_tables).collect();
     let (graph, read) = owners::search(found, &objects);
+    let scopes = scopes::devices(found);
+    let scope = |owner: &owners::Owner| owner.device.and_then(|device| scopes.get(&device).copied());
     let mut held = Held { buffers: buffers.len() as u64, read, ..Held::default() };
     let mut groups: BTreeMap<Group, Holder> = BTreeMap::new();
     let mut seen = FxHashSet::default();
@@ -123,18 +126,20 @@ pub fn held<M: Memory>(found: &Found<'_, '_, M>, buffers: &[Buffer], pools: &[(S
             _ => 0,
         };
         let owner = owners::owner(found.memory, &graph, index);
-        add(&mut groups, owner, bytes, 1, complete).blocks.push(buffer.address);
+        let scope = owner.as_ref().and_then(&scope);
+        let holder = add(&mut groups, owner, scope, (bytes, 1), complete);
+        holder.blocks.push(buffer.address);
     }
-    for (index, (class, object)) in tables.iter().enumerate() {
+    for (index, (kind, class, object)) in tables.iter().enumerate() {
         let mut owner = owners::Owner {
-            kind: Kind::Table.holder(),
-            what: Kind::Table.noun().to_owned(),
+            kind: kind.holder(),
+            what: kind.noun().to_owned(),
             class: class.to_string(),
             ..Default::default()
         };
         owners::add_holder(found.memory, &graph, buffers.len() + index, &mut owner);
-        let (bytes, count) = reach(found, *object);
-        add(&mut groups, Some(owner), bytes, count, true);
+        let scope = scope(&owner);
+        add(&mut groups, Some(owner), scope, reach(found, *object), true);
     }
     for (name, pool) in pools {
         // Chunks that no tensor's buffer leads to: scratch memory, or a tensor of a kind that is not known.
@@ -146,7 +151,7 @@ pub fn held<M: Memory>(found: &Found<'_, '_, M>, buffers: &[Buffer], pools: &[(S
                 class: format!("chunks of pool {name}"),
                 ..owners::Owner::default()
             };
-            add(&mut groups, Some(owner), bytes, count, false);
+            add(&mut groups, Some(owner), None, (bytes, count), false);
         }
     }
     held.holders = groups.into_values().collect();
@@ -160,13 +165,13 @@ fn is_complete(graph: &Graph, node: usize, count: u64) -> bool {
     graph.nodes.get(node).is_some_and(|node| node.references.len() as u64 >= count.min(KEPT))
 }
 
-type Group = (String, String, Option<String>, Option<String>);
+type Group = (String, String, Option<String>, Option<String>, Option<Scope>);
 
 fn add(
     groups: &mut BTreeMap<Group, Holder>,
     owner: Option<owners::Owner>,
-    bytes: u64,
-    count: u64,
+    scope: Option<Scope>,
+    (bytes, count): (u64, u64),
     complete: bool,
 ) -> &mut Holder {
     let owner = owner.unwrap_or_else(|| owners::Owner {
@@ -174,7 +179,7 @@ fn add(
         class: "-".to_owned(),
         ..owners::Owner::default()
     });
-    let key = (owner.what.clone(), owner.class.clone(), owner.name.clone(), owner.container.clone());
+    let key = (owner.what.clone(), owner.class.clone(), owner.name.clone(), owner.container.clone(), scope);
     let holder = groups.entry(key).or_insert_with(|| Holder {
         owner: owner.what,
         class: owner.class,
@@ -182,6 +187,7 @@ fn add(
         container: owner.container,
         chain: owner.chain,
         kind: owner.kind,
+        scope,
         complete: true,
         ..Holder::default()
     });

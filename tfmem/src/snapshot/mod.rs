@@ -7,6 +7,7 @@
 
 mod allocator;
 mod checks;
+mod definitions;
 pub mod diff;
 pub mod heap;
 mod holders;
@@ -19,6 +20,7 @@ mod pools;
 mod pymalloc;
 mod python_type;
 mod scan;
+mod scopes;
 pub mod space;
 mod take;
 pub mod text;

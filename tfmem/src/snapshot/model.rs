@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::objects::Kind;
 use crate::{
-    event::{Addr, HolderKind},
+    event::{Addr, HolderKind, Scope},
     report::model::Host,
 };
 
@@ -153,6 +153,9 @@ pub struct Holder {
     pub complete: bool,
     #[serde(skip)]
     pub kind: HolderKind,
+    /// What its container belongs to.
+    #[serde(skip)]
+    pub scope: Option<Scope>,
     /// Where the data lie.
     #[serde(skip)]
     pub blocks: Vec<Addr>,

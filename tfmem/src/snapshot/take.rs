@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    allocator, checks,
+    allocator, checks, definitions,
     heap::{self, Heap, Mapped},
     holders, model,
     nearby::Nearby,
@@ -80,6 +80,10 @@ pub fn take(pid: u32) -> io::Result<model::Process> {
             data_and_python: &data_and_python,
         };
         held = holders::held(&found, &buffers, &named);
+        let (definitions, read) = definitions::holders(&found);
+        held.holders.extend(definitions);
+        held.holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
+        held.read.lost += read.lost;
     }
     clock.stage("holders", held.read.bytes);
     let stacks = parts::stack_pointers(pid);

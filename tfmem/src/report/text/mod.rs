@@ -1,9 +1,12 @@
 //! What a person reads: one screen, verdicts first.
 
+mod explained;
 pub(crate) mod page;
+mod rounds;
 mod table;
 mod verdicts;
 
+pub use explained::listed;
 pub use page::{Style, WIDTH};
 pub use verdicts::Label;
 
@@ -115,6 +118,7 @@ fn one(page: &mut Page, process: &Process, options: &ReportOptions) {
         page.blank();
         good(page, process);
     }
+    rounds::render(page, process);
     for (i, released) in process.released.iter().rev().take(3).rev().enumerate() {
         if i == 0 {
             page.blank();

@@ -33,6 +33,7 @@ impl Label {
             Cause::Unexplained => Self::Unexplained,
             Cause::BeforeAttach | Cause::PythonReference => Self::Held,
             Cause::StatefulResource | Cause::PipelineBuffers if !ended => Self::Held,
+            Cause::FunctionTraces | Cause::GraphRetained if !ended => Self::Held,
             Cause::SessionOpen if !ended => Self::Held,
             _ => Self::Leak,
         }
@@ -60,6 +61,10 @@ impl Label {
 
 pub fn render(page: &mut Page, process: &Process, min_bytes: u64) {
     let ended = process.exited_at.is_some();
+    if let Some((tone, answer)) = answer(process, ended, min_bytes) {
+        page.blank();
+        page.paragraph("IN SHORT", tone, &answer);
+    }
     let mut rest = (0, 0_u64);
     for (i, verdict) in process.verdicts.iter().enumerate() {
         // What nobody can explain is never summed up.
@@ -74,6 +79,44 @@ pub fn render(page: &mut Page, process: &Process, min_bytes: u64) {
         let more = format!("and {} with {}; the JSON report has them", counted(rest.0, "more verdict"), bytes(rest.1));
         page.paragraph("", Tone::Dim, &more);
     }
+}
+
+/// Is it a leak? In one sentence, before everything else.
+fn answer(process: &Process, ended: bool, min_bytes: u64) -> Option<(Tone, String)> {
+    let sum = |label: Label| {
+        let of = process.verdicts.iter().filter(|v| Label::of(v.cause, ended) == label);
+        of.fold(0, |sum: u64, v| sum.saturating_add(v.bytes))
+    };
+    let (leak, held, reserve) = (sum(Label::Leak), sum(Label::Held), sum(Label::NotLeak));
+    let (unexplained, leftover) = (sum(Label::Unexplained), sum(Label::Leftover));
+    let besides = |bytes_: u64| match bytes_ {
+        n if n >= min_bytes => format!("; another {} is no leak, but kept by allocators for later use", bytes(n)),
+        _ => String::new(),
+    };
+    let blamed = leak.max(held).max(unexplained).max(leftover);
+    if blamed < min_bytes {
+        let text =
+            format!("No leak: the {} that the process still has is kept by allocators for later use.", bytes(reserve));
+        return (reserve >= min_bytes).then_some((Tone::Good, text));
+    }
+    Some(if leak == blamed {
+        (Tone::Bad, format!("A leak: {} should have been given back and was not{}.", bytes(leak), besides(reserve)))
+    } else if leftover == blamed {
+        (
+            Tone::Bad,
+            format!(
+                "Not in this process: {} is in processes that it left behind{}.",
+                bytes(leftover),
+                besides(reserve)
+            ),
+        )
+    } else if held == blamed {
+        let text = format!("Held, not lost: the program still refers to {}, and letting go gives it back", bytes(held));
+        (Tone::Doubt, format!("{text}{}.", besides(reserve)))
+    } else {
+        let text = format!("Not known whether it is a leak: no rule explains {}", bytes(unexplained));
+        (Tone::Doubt, format!("{text}{}.", besides(reserve)))
+    })
 }
 
 fn one(page: &mut Page, verdict: &Verdict, ended: bool, min_bytes: u64) {

@@ -1,7 +1,7 @@
 //! Memory that was there before the trace began: nobody saw who asked for it.
 
-use super::{Claimed, Rule};
-use crate::event::{Addr, MappingKind};
+use super::{Claimed, Rule, held};
+use crate::event::{Addr, HolderKind, MappingKind};
 use crate::ledger::types::{Allocation, Pool};
 use crate::report::model::{Cause, Verdict};
 use crate::report::units::{bytes, counted, plain};
@@ -59,20 +59,34 @@ fn without(start: Addr, end: Addr, taken: &[(Addr, u64)]) -> Vec<(Addr, u64)> {
     parts
 }
 
+/// Bytes that were there before and whose holder was looked for in vain. Where nobody looked, all else counts.
+fn unheld(scene: &Scene) -> u64 {
+    if !scene.attached() || !scene.is_end() {
+        return 0;
+    }
+    let unheld = scene
+        .holders
+        .unseen()
+        .filter(|(holder, _)| holder.kind == HolderKind::Other && held::cause(scene, holder).is_none());
+    unheld.fold(0, |sum, (_, bytes)| sum.saturating_add(bytes))
+}
+
 fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
+    let searched = scene.holders.searched();
     let seeded: Vec<(String, &Pool)> = scene
         .process
         .pools
         .iter()
         // A pool is nobody's in particular: it is spoken of once, at the end.
-        .filter(|(_, pool)| scene.is_end() && pool.seeded && unseen(pool) > 0)
+        .filter(|(_, pool)| scene.is_end() && pool.seeded && !searched && unseen(pool) > 0)
         .map(|(&addr, pool)| (scene.pool_name(addr), pool))
         .collect();
-    let (mapped, resident) = mapped(scene);
+    let (mapped, resident) = if searched { (0, false) } else { mapped(scene) };
+    let unheld = unheld(scene);
     // The blocks claimed are chunks in use, and what they take is neither in `unseen` nor in `mapped`.
     let total = seeded.iter().map(|(_, pool)| unseen(pool)).fold(claimed.bytes, u64::saturating_add);
-    let total = total.saturating_add(mapped);
-    if total == 0 {
+    let total = total.saturating_add(mapped).saturating_add(unheld);
+    if total == 0 || (searched && total < scene.min_bytes) {
         return Vec::new();
     }
     let mut evidence: Vec<String> = seeded
@@ -94,6 +108,12 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
     if mapped > 0 {
         let what = if resident { "resident" } else { "mapped (how much of it is resident is not known)" };
         evidence.push(format!("{} {what} in anonymous mappings made before the trace", bytes(mapped)));
+    }
+    if unheld > 0 {
+        evidence.push(format!(
+            "{} of tensors' data made before the trace, whose holder was looked for in vain",
+            bytes(unheld)
+        ));
     }
     let mut refs = claimed.refs();
     refs.pools = seeded.into_iter().map(|(name, _)| name).collect();

@@ -5,6 +5,8 @@
 //! grace time after the end.
 
 mod before_attach;
+mod function_traces;
+mod graph_retained;
 mod heap_reserve;
 mod held;
 pub(super) mod leftover;
@@ -37,13 +39,15 @@ pub(super) struct Claimed<'a> {
 }
 
 /// In order of precedence. The last one claims whatever is left.
-pub(super) static RULES: [Rule; 10] = [
+pub(super) static RULES: [Rule; 12] = [
     before_attach::RULE,
     session_open::RULE,
     worker_state::RULE,
     session_not_deleted::RULE,
     stateful_resource::RULE,
     pipeline_buffers::RULE,
+    function_traces::RULE,
+    graph_retained::RULE,
     python_reference::RULE,
     pool_reserve::RULE,
     heap_reserve::RULE,

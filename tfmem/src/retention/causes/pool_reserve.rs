@@ -2,7 +2,7 @@
 //! proof is that later work uses it again without growing it.
 
 use super::{Claimed, Rule};
-use crate::event::Addr;
+use crate::event::{Addr, Holder, HolderKind};
 use crate::ledger::types::{Allocation, Pool};
 use crate::report::model::{Cause, Refs, Verdict};
 use crate::report::units::{bytes, counted, ordinal, plain};
@@ -17,7 +17,31 @@ const fn claims(_: &Scene, _: &Allocation) -> bool {
 }
 
 fn verdicts(scene: &Scene, _: &Claimed) -> Vec<Verdict> {
-    scene.process.pools.iter().filter_map(|(&addr, pool)| verdict(scene, addr, pool)).collect()
+    let seen = scene.process.pools.iter().filter_map(|(&addr, pool)| verdict(scene, addr, pool));
+    let older = scene.holders.of_kind(HolderKind::Pool).filter(|_| scene.is_end());
+    seen.chain(older.filter_map(|holder| from_before(scene, holder))).collect()
+}
+
+/// A pool that was there before the trace: what it has free was read from its own lists.
+fn from_before(scene: &Scene, holder: &Holder) -> Option<Verdict> {
+    let name = holder.name.as_deref().unwrap_or("no name");
+    let known = |pool: &Pool| !pool.seeded && pool.name.as_deref() == Some(name);
+    if holder.bytes == 0 || holder.bytes < scene.min_bytes || scene.process.pools.values().any(known) {
+        return None;
+    }
+    let regions = counted(holder.count, "region");
+    Some(Verdict {
+        cause: Cause::PoolReserve,
+        bytes: holder.bytes,
+        summary: format!("{} is free inside TensorFlow's pool \"{}\" ({regions}).", bytes(holder.bytes), plain(name, 40)),
+        evidence: vec![
+            "The pool was there before the trace; what it has free was read from its own lists. TensorFlow keeps it for the \
+             life of the process."
+                .to_owned(),
+        ],
+        gives_back: "nothing to do: only the end of the process gives it back; not a leak".to_owned(),
+        refs: Refs { pools: vec![name.to_owned()], ..Refs::default() },
+    })
 }
 
 fn verdict(scene: &Scene, addr: Addr, pool: &Pool) -> Option<Verdict> {

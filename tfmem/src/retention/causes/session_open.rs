@@ -1,7 +1,8 @@
 //! Sessions that are open at the end hold their variables and constants: somebody forgot to close them.
 
 use super::words::{owners, places, sessions};
-use super::{Claimed, Rule};
+use super::{Claimed, Rule, held};
+use crate::event::{Holder, HolderKind};
 use crate::ledger::types::{Allocation, Session, SessionId};
 use crate::report::model::{BoundaryKind, Cause, Verdict};
 use crate::report::units::{bytes, count, counted, plain, span_ms};
@@ -27,8 +28,9 @@ fn is_open(session: &Session) -> bool {
 }
 
 fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
+    let more = held::beside(scene, Cause::SessionOpen);
     if claimed.bytes == 0 {
-        return Vec::new();
+        return from_before(scene, claimed, &more);
     }
     let holders = owners(claimed);
     let held: Vec<&Session> = holders.iter().filter_map(|&id| scene.process.session(id)).collect();
@@ -70,6 +72,34 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
         } else {
             gives_back(&held)
         },
+        refs: claimed.refs(),
+    }]
+}
+
+/// Sessions that were open before the trace: what their containers hold is found, their calls were not seen.
+fn from_before(scene: &Scene, claimed: &Claimed, more: &[(&Holder, u64)]) -> Vec<Verdict> {
+    let alive: u64 = scene.holders.of_kind(HolderKind::Session).map(|holder| holder.count).sum();
+    let told = held::told(scene, claimed, more);
+    if told.bytes == 0 || told.bytes < scene.min_bytes || alive == 0 {
+        return Vec::new();
+    }
+    let mut evidence = told.evidence;
+    evidence.push(format!("{} alive, opened before the trace", counted(alive, "session object")));
+    vec![Verdict {
+        cause: Cause::SessionOpen,
+        bytes: told.bytes,
+        summary: format!(
+            "{} is held by {} that {} opened before the trace and {} alive.",
+            bytes(told.bytes),
+            counted(alive, "session"),
+            if alive == 1 { "was" } else { "were" },
+            if alive == 1 { "is" } else { "are" }
+        ),
+        evidence,
+        gives_back:
+            "close them: `sess.close()`, or open with `with tf.compat.v1.Session() as sess:`; through the C API, \
+                     `TF_CloseSession` and `TF_DeleteSession`"
+                .to_owned(),
         refs: claimed.refs(),
     }]
 }

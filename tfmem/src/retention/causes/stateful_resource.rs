@@ -2,7 +2,6 @@
 //! Python object's end takes it away.
 
 use super::{Claimed, Rule, held};
-use crate::event::{Holder, HolderKind};
 use crate::ledger::types::Allocation;
 use crate::report::model::{Cause, Verdict};
 use crate::report::units::counted;
@@ -11,22 +10,16 @@ use crate::retention::scene::Scene;
 pub(super) const RULE: Rule = Rule { cause: Cause::StatefulResource, claims, verdicts };
 
 fn claims(scene: &Scene, a: &Allocation) -> bool {
-    held::is_held(scene, a, |holder| {
-        matches!(holder.kind, HolderKind::Variable | HolderKind::Table) || holder.container.is_some()
-    })
+    held::is_held(scene, a, Cause::StatefulResource)
 }
 
 fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
     // What hangs on a table was taken from malloc directly.
-    let tables: Vec<(&Holder, u64)> = if scene.is_end() {
-        scene.holders.tables().filter(|table| table.name.is_some()).map(|table| (table, table.bytes)).collect()
-    } else {
-        Vec::new()
-    };
+    let more = held::beside(scene, Cause::StatefulResource);
     held::verdict(
         scene,
         claimed,
-        &tables,
+        &more,
         Cause::StatefulResource,
         |sum, n| {
             format!(

@@ -5,7 +5,7 @@
 //! cache, a table or a leak.
 
 use super::words::{owners, places};
-use super::{Claimed, Rule};
+use super::{Claimed, Rule, held};
 use crate::ledger::types::{Allocation, SessionId};
 use crate::report::model::{Cause, Verdict};
 use crate::report::units::{bytes, count, counted, plain, span_ms};
@@ -32,11 +32,14 @@ fn end_of(scene: &Scene, id: SessionId) -> Option<u64> {
 }
 
 fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
-    if claimed.bytes == 0 {
+    let more = held::beside(scene, Cause::WorkerState);
+    let told = held::told(scene, claimed, &more);
+    if told.bytes == 0 || (claimed.bytes == 0 && told.bytes < scene.min_bytes) {
         return Vec::new();
     }
     let makers = owners(claimed);
     let mut evidence = places(scene, claimed);
+    evidence.extend(told.evidence);
     evidence.extend(makers.iter().take(SHOWN).filter_map(|&id| maker(scene, id)));
     if makers.len() > SHOWN {
         evidence.push(format!("and {}", counted((makers.len() - SHOWN) as u64, "more session")));
@@ -44,11 +47,11 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
     evidence.push(cleared(scene));
     vec![Verdict {
         cause: Cause::WorkerState,
-        bytes: claimed.bytes,
+        bytes: told.bytes,
         summary: format!(
             "{} of variables is kept by the server in this process: sessions on a server share its containers, and \
              the {} that made them ended without clearing them.",
-            bytes(claimed.bytes),
+            bytes(told.bytes),
             if makers.len() == 1 { "session" } else { "sessions" }
         ),
         evidence,

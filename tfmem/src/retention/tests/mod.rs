@@ -1,5 +1,6 @@
 //! Boundaries, survivors and verdicts of small programs.
 
+mod causes;
 mod distributed;
 mod noise;
 mod observations;

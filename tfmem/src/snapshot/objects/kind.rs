@@ -12,6 +12,8 @@ pub enum Kind {
     Context,
     Variable,
     Table,
+    /// Another resource that keeps tensors: a queue, a writer of summaries.
+    Resource,
     Cache,
     Iterator,
     Dataset,
@@ -21,6 +23,10 @@ pub enum Kind {
     Pool,
     Buffer,
     Slice,
+    /// A description of a function or of a node of a graph.
+    Definition,
+    /// Of ops and kernels: TensorFlow's own, there from the start.
+    Registry,
     Other,
 }
 
@@ -31,17 +37,31 @@ impl Kind {
         let last = last_part(class);
         let ours = class.contains("tensorflow::") || class.starts_with("tsl::");
         match last {
+            // What the C API made, from an array of numpy's for one.
+            "TF_ManagedBuffer" if class == last => Self::Buffer,
             _ if !ours => Self::Other,
             "DirectSession" | "MasterSession" | "GrpcSession" => Self::Session,
             "GrpcServer" => Self::Server,
             "EagerContext" => Self::Context,
             "Var" | "LegacyVar" => Self::Variable,
-            "TensorHandle" => Self::Handle,
+            // The second is what an array of numpy's has that shares a tensor's memory.
+            "TensorHandle" | "TensorInterface" => Self::Handle,
             "ExecutorImpl" => Self::Executor,
             "BFCAllocator" | "GPUBFCAllocator" => Self::Pool,
             "ThreadPoolDevice" | "LocalDevice" | "GPUDevice" | "BaseGPUDevice" => Self::Device,
             "IteratorResource" | "Iterator" => Self::Iterator,
+            _ if class.contains("DatasetOp") && class.contains("::Iterator::") => Self::Iterator,
+            _ if last.ends_with("Queue") || last.ends_with("SummaryWriter") || last.ends_with("SummaryFileWriter") => {
+                Self::Resource
+            }
+            "Stack" | "TensorArray" | "StagingMap" | "Barrier" => Self::Resource,
             "Dataset" => Self::Dataset,
+            "FunctionRecord" | "FunctionDefAndOpRegistration" | "FunctionDef" | "NodeDef" | "GraphDef" => {
+                Self::Definition
+            }
+            "FunctionLibraryDefinition" => Self::Definition,
+            "OpRegistry" | "KernelDef" | "KernelDef_AttrConstraint" => Self::Registry,
+            _ if class.contains("_Sp_counted_ptr_inplace<tensorflow::NodeProperties") => Self::Definition,
             _ if class.contains("::Buffer<") && class.contains("(anonymous namespace)") => Self::Buffer,
             _ if class.contains("::SubBuffer<") => Self::Slice,
             _ if class.contains("MemoryCache") => Self::Cache,
@@ -53,19 +73,19 @@ impl Kind {
     /// Does a container or a Python object hold it under a name, so that it pays to look further?
     #[must_use]
     pub const fn has_holder(self) -> bool {
-        matches!(self, Self::Variable | Self::Table | Self::Handle | Self::Buffer | Self::Slice)
+        matches!(self, Self::Variable | Self::Table | Self::Resource | Self::Handle | Self::Buffer | Self::Slice)
     }
 
     /// How much it says as the owner of a buffer: the higher, the more.
     #[must_use]
     pub const fn weight(self) -> u32 {
         match self {
-            Self::Variable | Self::Table | Self::Cache => 9,
+            Self::Variable | Self::Table | Self::Cache | Self::Resource => 9,
             Self::Iterator => 8,
             Self::Dataset | Self::Session => 6,
             Self::Handle => 5,
             Self::Executor | Self::Server | Self::Context | Self::Device | Self::Pool => 4,
-            Self::Other | Self::Buffer | Self::Slice => 3,
+            Self::Other | Self::Buffer | Self::Slice | Self::Definition | Self::Registry => 3,
         }
     }
 
@@ -75,8 +95,10 @@ impl Kind {
         match self {
             Self::Variable => HolderKind::Variable,
             Self::Table => HolderKind::Table,
+            Self::Resource => HolderKind::Resource,
             Self::Cache | Self::Iterator | Self::Dataset => HolderKind::Pipeline,
             Self::Handle => HolderKind::Handle,
+            Self::Executor | Self::Definition => HolderKind::Graph,
             _ => HolderKind::Other,
         }
     }
@@ -90,6 +112,7 @@ impl Kind {
             Self::Context => "eager context",
             Self::Variable => "variable",
             Self::Table => "table",
+            Self::Resource => "resource",
             Self::Cache => "dataset cache",
             Self::Iterator => "iterator",
             Self::Dataset => "dataset",
@@ -99,6 +122,8 @@ impl Kind {
             Self::Pool => "pool",
             Self::Buffer => "tensor buffer",
             Self::Slice => "slice of a tensor",
+            Self::Definition => "definition of a function or node",
+            Self::Registry => "registry",
             Self::Other => "object",
         }
     }
@@ -139,6 +164,10 @@ mod tests {
             ("std::_Sp_counted_ptr_inplace<tensorflow::data::MemoryCache, std::allocator<void>, 2>", Kind::Cache),
             ("tsl::BFCAllocator", Kind::Pool),
             ("tensorflow::GPUBFCAllocator", Kind::Pool),
+            ("TF_ManagedBuffer", Kind::Buffer),
+            ("mine::TF_ManagedBuffer", Kind::Other),
+            ("tensorflow::FIFOQueue", Kind::Resource),
+            ("tensorflow::FunctionRecord", Kind::Definition),
             ("xla::Buffer<float>", Kind::Other),
             ("std::vector<tensorflow::Var>", Kind::Other),
         ] {

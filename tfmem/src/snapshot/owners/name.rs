@@ -19,6 +19,8 @@ pub struct Owner {
     pub name: Option<String>,
     /// The container of the resource manager that it is in.
     pub container: Option<String>,
+    /// The device that the container is of, by its address.
+    pub device: Option<u64>,
     /// From the buffer to the owner and beyond.
     pub chain: Vec<String>,
 }
@@ -75,7 +77,10 @@ pub fn add_holder(memory: &impl Memory, graph: &Graph, node: usize, owner: &mut 
                 let Some(name) = slot_name(memory, slot.at) else { continue };
                 let Some((container, text)) = container(memory, graph, slot.from) else { continue };
                 owner.chain.extend([format!("slot \"{name}\""), format!("container \"{text}\"")]);
-                owner.chain.extend(device(graph, container.from));
+                if let Some(device) = device(graph, container.from) {
+                    owner.device = graph.nodes.get(device.from).map(|node| node.range.start);
+                    owner.chain.extend(graph.nodes.get(device.from).map(|node| shown(node, device.at)));
+                }
                 if owner.name.as_ref().is_none_or(String::is_empty) {
                     owner.name = Some(name);
                 }
@@ -104,7 +109,7 @@ fn container(memory: &impl Memory, graph: &Graph, slots: usize) -> Option<(Refer
 }
 
 /// The device whose resource manager it is.
-fn device(graph: &Graph, node: usize) -> Option<String> {
+fn device(graph: &Graph, node: usize) -> Option<Reference> {
     let mut at = node;
     for _ in 0..4 {
         let references = &graph.nodes.get(at)?.references;
@@ -113,7 +118,7 @@ fn device(graph: &Graph, node: usize) -> Option<String> {
             node.is_some_and(|node| matches!(node.place, Place::Object(Kind::Device, _)))
         });
         if let Some(device) = device {
-            return Some(shown(graph.nodes.get(device.from)?, device.at));
+            return Some(*device);
         }
         at = references.first()?.from;
     }
