@@ -9,6 +9,7 @@ pub mod clock;
 mod follow;
 mod holders;
 mod look;
+mod own_code;
 pub mod place;
 mod pools;
 mod record;
