@@ -18,6 +18,8 @@ mod output;
 mod overflow;
 mod pool_totals;
 mod python;
+mod python_lines;
+mod python_stacks;
 mod recording;
 mod schema;
 mod snapshot;

@@ -19,14 +19,11 @@ fn frames_are_those_that_the_interpreter_says() -> Result<()> {
     if !machine::can_trace(NAME) {
         return Ok(());
     }
-    let mut found = interpreters();
+    let mut found = interpreters(NAME);
     for environment in machine::ENVIRONMENTS.iter().chain(machine::EXTRA_ENVIRONMENTS) {
         if let Some(python) = machine::python(environment) {
             found.insert(environment.name.to_owned(), python);
         }
-    }
-    for version in VERSIONS.iter().filter(|&&version| !found.contains_key(version)) {
-        machine::skip_optional(NAME, &format!("no Python {version} here"));
     }
     ensure!(!found.is_empty(), "no Python at all");
     for (name, python) in found {
@@ -35,8 +32,8 @@ fn frames_are_those_that_the_interpreter_says() -> Result<()> {
     Ok(())
 }
 
-/// By version: those of pyenv, and those on the path.
-fn interpreters() -> BTreeMap<String, PathBuf> {
+/// By version: those of pyenv, and those on the path. Versions that are not there are skipped aloud.
+pub fn interpreters(test: &str) -> BTreeMap<String, PathBuf> {
     let mut found = BTreeMap::new();
     let root = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
     let root = root.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".pyenv")));
@@ -47,6 +44,8 @@ fn interpreters() -> BTreeMap<String, PathBuf> {
         let mut all = installed.chain([Path::new("/usr/bin").join(&name), Path::new("/usr/local/bin").join(&name)]);
         if let Some(python) = all.find(|path| path.is_file()) {
             found.insert(version.to_owned(), python);
+        } else {
+            machine::skip_optional(test, &format!("no Python {version} here"));
         }
     }
     found
@@ -85,7 +84,7 @@ fn main_thread(runtime: &Runtime, memory: &Remote) -> Result<u64> {
     Ok(threads.last().context("no thread")?.state)
 }
 
-fn places(frames: &Value) -> Result<Vec<Place>> {
+pub fn places(frames: &Value) -> Result<Vec<Place>> {
     let text = |value: &Value| value.as_str().map(str::to_owned).context("no text");
     let place = |frame: &Value| {
         let line = frame[2].as_u64().and_then(|line| u32::try_from(line).ok());

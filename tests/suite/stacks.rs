@@ -23,17 +23,17 @@ use tfmem_tests::{
 const COMPLETE: u32 = 0;
 const TRUNCATED: u32 = 1;
 /// Frames of one stack.
-const MOST: usize = 127;
+const MOST: usize = 1023;
 
 /// A trace's stacks and the names of its files.
-struct Recorded {
-    events: Vec<Event>,
+pub struct Recorded {
+    pub events: Vec<Event>,
     stacks: BTreeMap<StackId, Stack>,
     files: BTreeMap<u64, String>,
-    stdout: String,
+    pub stdout: String,
 }
 
-fn record(command: &[PathBuf], options: &[&str]) -> Result<Recorded> {
+pub fn record(command: &[PathBuf], options: &[&str]) -> Result<Recorded> {
     let folder = TempDir::new()?;
     let trace = folder.path().join("trace");
     let output = Program::new(machine::tfmem()?)
@@ -63,7 +63,7 @@ fn record(command: &[PathBuf], options: &[&str]) -> Result<Recorded> {
 
 impl Recorded {
     /// The stack of the mapping of so many bytes.
-    fn of_mapping(&self, bytes: u64) -> Result<&Stack> {
+    pub fn of_mapping(&self, bytes: u64) -> Result<&Stack> {
         let event = self.events.iter().find(|event| matches!(event.body, Body::Map { len, .. } if len == bytes));
         let id = event.with_context(|| format!("no mapping of {bytes} bytes"))?.stack.context("it has no stack")?;
         self.stacks.get(&id).context("its stack never came")
@@ -71,11 +71,24 @@ impl Recorded {
 
     /// `file+address` of each frame; an address in no file stands alone.
     fn shown(&self, stack: &Stack) -> Vec<String> {
+        self.shown_words(&stack.frames)
+    }
+
+    pub fn shown_words(&self, frames: &[u64]) -> Vec<String> {
         let name = |frame: u64| match self.files.get(&(frame >> 48)) {
             Some(file) => format!("{file}+{:x}", frame & 0xffff_ffff_ffff),
             None => "?".to_owned(),
         };
-        stack.frames.iter().map(|&frame| name(frame)).collect()
+        frames.iter().map(|&frame| name(frame)).collect()
+    }
+
+    /// How many of a kind were lost in the end.
+    pub fn lost(&self, kind: &str) -> u64 {
+        let last = self.events.iter().rev().find_map(|event| match &event.body {
+            Body::Lost { what, count } if &**what == kind => Some(*count),
+            _ => None,
+        });
+        last.unwrap_or(0)
     }
 }
 

@@ -35,6 +35,14 @@ pub const UNWIND_UNKNOWN_CODE: u32 = 49;
 pub const UNWIND_NO_ROW: u32 = 50;
 /// The table of replaced return addresses did not take one.
 pub const RETURNS_FULL: u32 = 51;
+/// A thread runs the interpreter's loop, and its Python frames were not found.
+pub const PYTHON_THREAD_UNKNOWN: u32 = 52;
+/// A Python frame could not be read: the ones outside of it are missing.
+pub const PYTHON_UNREADABLE: u32 = 53;
+/// A stack has more Python frames than fit.
+pub const PYTHON_TRUNCATED: u32 = 54;
+/// Python frames of which no native frame told where they run: they stand outside of all native ones.
+pub const PYTHON_UNPLACED: u32 = 55;
 /// Stacks that end before the thread's outermost function, by reason (see [`crate::unwind::end`]).
 pub const UNWIND_END_BASE: u32 = 56;
 /// How many slots there are.

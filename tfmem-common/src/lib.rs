@@ -9,5 +9,6 @@ pub mod config;
 pub mod cookie;
 pub mod counters;
 pub mod lost;
+pub mod python;
 pub mod unwind;
 pub mod wire;

@@ -6,10 +6,11 @@
 
 mod step;
 
+use crate::python::Python;
 pub use step::{AT_ENTRY, FRAME_POINTER, For, Registers, step};
 
-/// Frames of one stack that travel. The rest is cut and counted.
-pub const MOST_FRAMES: usize = 127;
+/// Words of one stack that travel: one for each native frame, two for each of Python's. The rest is cut and counted.
+pub const MOST_WORDS: usize = 1023;
 
 /// A [`Rule`] in 32 bits.
 ///
@@ -164,12 +165,13 @@ pub const MOST_RANGES: usize = 1024;
 /// Steps of the search in them.
 pub const RANGE_STEPS: u32 = 10;
 
-/// The code of one process, in order of address; unused places at the end are zero.
+/// The code of one process, in order of address; unused places at the end are zero. And its Python.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Ranges {
     pub count: u32,
     pub _pad: u32,
+    pub python: Python,
     pub ranges: [Range; MOST_RANGES],
 }
 
@@ -183,7 +185,14 @@ pub const fn frame(file: u32, address: u64) -> u64 {
 
 pub const FRAME_ADDRESS: u64 = (1 << 48) - 1;
 /// Files are numbered below this.
-pub const MOST_FILES: u32 = 1 << 16;
+pub const MOST_FILES: u32 = crate::python::FILE;
+
+/// A multiply-and-rotate hash (FxHash's step).
+#[inline(always)]
+#[must_use]
+pub const fn mix(hash: u64, word: u64) -> u64 {
+    (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95)
+}
 
 /// Why a stack has no more frames.
 pub mod end {

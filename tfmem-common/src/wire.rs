@@ -6,7 +6,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::unwind::MOST_FRAMES;
+use crate::unwind::MOST_WORDS;
 
 /// Raised when a record's meaning changes. The object and the loader come from one build; recordings carry it.
 pub const VERSION: u16 = 1;
@@ -209,18 +209,19 @@ pub struct Hold {
     pub _pad: u32,
 }
 
-/// A stack, sent before (or shortly after) the first record that carries its number. Only as many frames travel as it
+/// A stack, sent before (or shortly after) the first record that carries its number. Only as many words travel as it
 /// has.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Stack {
     pub header: Header,
     pub id: u64,
+    /// Of words.
     pub count: u32,
     /// Why it has no more frames, see [`crate::unwind::end`].
     pub end: u32,
-    /// Innermost first, see [`crate::unwind::frame`].
-    pub frames: [u64; MOST_FRAMES],
+    /// Innermost first, see [`crate::unwind::frame`] and [`crate::python::code`].
+    pub frames: [u64; MOST_WORDS],
 }
 
 /// A page of the memory of a stack, sent before its [`Stack`].
@@ -258,5 +259,5 @@ const _: () = assert!(size_of::<Life>() == 24);
 const _: () = assert!(size_of::<Name>() == 168);
 const _: () = assert!(size_of::<Hold>() == 48);
 const _: () = assert!(size_of::<Copy>() == 64 + 4096);
-const _: () = assert!(size_of::<Stack>() == STACK_HEAD + 8 * MOST_FRAMES);
+const _: () = assert!(size_of::<Stack>() == STACK_HEAD + 8 * MOST_WORDS);
 const _: () = assert!((kind::END as u32) <= crate::counters::DROPPED_SLOTS);

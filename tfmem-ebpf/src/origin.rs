@@ -65,14 +65,12 @@ fn note(place: &Annotation) -> Option<Note> {
 
 #[inline(always)]
 fn address(place: &Annotation) -> Option<u64> {
-    let fsbase = kernel().fsbase;
-    if fsbase == 0 || place.module_slot == 0 {
+    if place.module_slot == 0 {
         return None;
     }
+    let thread = thread_pointer()?;
     // SAFETY: the helpers check every address; a bad one is an error, not a fault.
     unsafe {
-        let task = bpf_get_current_task();
-        let thread: u64 = bpf_probe_read_kernel((task + u64::from(fsbase)) as *const u64).ok()?;
         let module: u64 = bpf_probe_read_user(place.module_slot as *const u64).ok()?;
         if module == 0 || module > MAX_MODULE {
             return None;
@@ -84,6 +82,17 @@ fn address(place: &Annotation) -> Option<u64> {
         }
         Some(block + u64::from(place.offset))
     }
+}
+
+/// The current thread's pointer to its own data, which is also its number for Python.
+#[inline(always)]
+pub fn thread_pointer() -> Option<u64> {
+    let fsbase = kernel().fsbase;
+    if fsbase == 0 {
+        return None;
+    }
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_kernel((bpf_get_current_task() + u64::from(fsbase)) as *const u64) }.ok()
 }
 
 #[inline(always)]

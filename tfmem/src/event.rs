@@ -125,6 +125,8 @@ pub enum Body {
     Stack(Arc<Stack>),
     /// A file that frames are in. Holds for all processes.
     CodeFile(Arc<CodeFile>),
+    /// The Python code behind the number in a frame. Holds for all processes.
+    PythonPlace(Arc<PythonPlace>),
 
     /// Who a traced process is. `attached`: it was running before the trace began.
     Process(Arc<ProcessInfo>),
@@ -176,7 +178,8 @@ pub enum Body {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stack {
     pub id: StackId,
-    /// As in [`tfmem_common::unwind::frame`].
+    /// As in [`tfmem_common::unwind::frame`]; one of Python code is [`tfmem_common::python::code`] of the number of its
+    /// place.
     pub frames: Vec<u64>,
     /// Why there are no more, see [`tfmem_common::unwind::end`].
     pub end: u32,
@@ -191,6 +194,28 @@ pub struct CodeFile {
     pub build_id: Option<String>,
     /// Its executable segments: place in the file, address, size.
     pub code: Vec<(u64, u64, u64)>,
+}
+
+/// A place in Python code by its number in frames.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PythonPlace {
+    pub number: u32,
+    pub code: PythonCode,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum PythonCode {
+    Known {
+        file: String,
+        /// Qualified from Python 3.11 on (`Trainer.fit`).
+        function: String,
+        /// `None`: the instruction has no line.
+        line: Option<u32>,
+    },
+    /// The code object was freed before it was read.
+    Gone { address: Addr },
+    /// It could not be read: the process had ended, or its memory made no sense.
+    Unreadable { address: Addr },
 }
 
 /// Who allocated, by TensorFlow's own thread-local annotation. `op` 0: nobody said.

@@ -6,6 +6,7 @@ use aya_ebpf::{
     maps::{Array, LruHashMap, PerCpuArray},
 };
 use tfmem_common::{
+    python::MOST as MOST_PYTHON,
     unwind::{Range, Ranges, Registers, Table},
     wire::Stack,
 };
@@ -44,6 +45,10 @@ pub static WALKS: LruHashMap<WalkKey, Walk> = LruHashMap::with_max_entries(1, 0)
 #[map]
 pub static RETURNS: LruHashMap<ReturnPlace, u64> = LruHashMap::with_max_entries(1, 0);
 
+/// When the loader was woken last to read the names of Python's frames, which do not wait.
+#[map]
+pub static PYTHON_WOKEN: Array<u64> = Array::with_max_entries(1, 0);
+
 /// How deep programs may preempt each other on one CPU.
 pub const SCRATCHES: u32 = 4;
 
@@ -80,6 +85,8 @@ pub struct Walk {
     /// The frame pointer, and not 0 when the walk hung on it.
     pub bp: u64,
     pub by_bp: u64,
+    /// Hash of Python's frames; 0: there were none, and there are none while the native ones are the same.
+    pub python: u64,
     /// Where each word is: distance from the stack pointer, in words.
     pub places: [u16; WALK_WORDS],
     pub words: [u64; WALK_WORDS],
@@ -111,4 +118,40 @@ pub struct Scratch {
     /// The frame pointer is the register's still.
     pub bp_first: u64,
     pub walk: Walk,
+    /// Hash of Python's frames of the walk that was remembered.
+    pub remembered: u64,
+    pub python: Python,
+}
+
+/// Words of Python frames: two for each.
+pub const PYTHON_WORDS: usize = 2 * MOST_PYTHON;
+
+/// Python's frames of the thread, innermost first.
+#[repr(C)]
+pub struct Python {
+    /// The next one to be read.
+    pub frame: u64,
+    /// The record of the run of the interpreter's loop that it is in.
+    pub c_frame: u64,
+    pub hash: u64,
+    pub count: u32,
+    /// How many are in the stack.
+    pub placed: u32,
+    /// Number of the run that the next one is in.
+    pub run: u32,
+    /// Not 0: one is due, as its run was passed (where nothing else tells).
+    pub owed: u32,
+    pub untold: u32,
+    /// Not 0: a run of the loop was passed.
+    pub loops: u32,
+    /// The loop's code.
+    pub eval_file: u32,
+    pub _pad: u32,
+    pub eval: [[u32; 2]; 2],
+    /// The frame that is being read.
+    pub read: [u64; 16],
+    pub words: [u64; PYTHON_WORDS],
+    /// The run of each, and where each run's frame is on the C stack.
+    pub runs: [u8; MOST_PYTHON],
+    pub places: [u64; MOST_PYTHON],
 }

@@ -5,6 +5,7 @@
 
 mod code;
 pub mod maps;
+mod python;
 mod step;
 
 use aya_ebpf::{
@@ -16,18 +17,21 @@ use aya_ebpf::{
 };
 use tfmem_common::{
     counters,
-    unwind::{MOST_FRAMES, Range, Registers, end},
+    python::MOST as MOST_PYTHON,
+    unwind::{MOST_WORDS, Range, Registers, end, mix},
     wire::{self, STACK_HEAD, kind},
 };
 
 use self::{
     maps::{
-        PAGE_WORDS, RETURNS, ReturnPlace, SCRATCHES, STACKS_SENT, Scratch, UNWIND_SCRATCH, WALK_WORDS, WALKS, WalkKey,
+        PAGE_WORDS, PYTHON_WOKEN, RETURNS, ReturnPlace, SCRATCHES, STACKS_SENT, Scratch, UNWIND_SCRATCH, WALK_WORDS,
+        WALKS, WalkKey,
     },
+    python::{python_rest, python_walk},
     step::{ENTRY, EXACT, GOES_ON, unwind_step},
 };
 use crate::{
-    emit::{count, header},
+    emit::{Wake, count, flags, header},
     gate::{Current, now},
     maps::{EVENTS, STACKS_COPY, STACKS_OFF, stacks},
 };
@@ -126,13 +130,18 @@ pub extern "C" fn unwind_take(number: u32) -> u64 {
     let Some(scratch) = UNWIND_SCRATCH.get_ptr_mut(number) else { return 0 };
     // SAFETY: a valid map value, claimed by this program.
     let scratch = unsafe { &mut *scratch };
+    scratch.walk.unsure = 0;
     let known = again(scratch);
-    if known != 0 {
+    if known != 0 && scratch.remembered == 0 {
+        return known;
+    }
+    // Frames of Python's come and go without a word of the native stack being another.
+    scratch.walk.python = python_walk(number);
+    if known != 0 && scratch.remembered == scratch.walk.python {
         return known;
     }
     scratch.stack.count = 0;
     scratch.walk.count = 0;
-    scratch.walk.unsure = 0;
     scratch.walk.reach = 0;
     scratch.walk.bp = scratch.registers.bp;
     let bp = scratch.registers.bp;
@@ -164,6 +173,7 @@ fn again(scratch: &mut Scratch) -> u64 {
     let walk = unsafe { &*walk };
     // SAFETY: as above; volatile to keep the order.
     let id = unsafe { core::ptr::read_volatile(&raw const walk.id) };
+    scratch.remembered = walk.python;
     let (bottom, reach) = (scratch.key.sp, walk.reach);
     // What of the stack is in `page` now, in words from the bottom: only what the walk read is asked for.
     let (mut from, mut len) = (0, 0);
@@ -209,7 +219,7 @@ fn in_page(place: u64) -> usize {
 #[inline(never)]
 pub extern "C" fn unwind_walk(number: u32) -> u64 {
     let mut why = GOES_ON;
-    for _ in 0..=MOST_FRAMES {
+    for _ in 0..=MOST_WORDS {
         why = unwind_step(number);
         if why != GOES_ON {
             break;
@@ -222,7 +232,16 @@ pub extern "C" fn unwind_walk(number: u32) -> u64 {
     if why != end::COMPLETE {
         count(counters::UNWIND_END_BASE + (why & 7));
     }
-    let hash = step::mix(scratch.hash, u64::from(why));
+    if scratch.python.count == 0 && scratch.python.loops != 0 {
+        count(counters::PYTHON_THREAD_UNKNOWN);
+        scratch.walk.unsure = 1;
+    }
+    for _ in 0..MOST_PYTHON {
+        if python_rest(number) == 0 {
+            break;
+        }
+    }
+    let hash = mix(mix(scratch.hash, u64::from(why)), scratch.walk.python);
     // The multiplication leaves the low bits weak: fold the high ones in. Never 0.
     (hash ^ (hash >> 29)) | 1
 }
@@ -260,15 +279,35 @@ fn copy(scratch: &Scratch, id: u64, bp: u64) {
 fn send(scratch: &mut Scratch, id: u64) {
     scratch.stack.id = id;
     scratch.stack.header.at = now();
-    let len = STACK_HEAD + (scratch.stack.count as usize & 127) * 8;
+    let len = STACK_HEAD + (scratch.stack.count as usize & MOST_WORDS) * 8;
     // SAFETY: the record is plain data; the slice covers its head and the frames that it has, at most all of them.
     let bytes = unsafe { core::slice::from_raw_parts((&raw const scratch.stack).cast::<u8>(), len) };
-    if EVENTS.output::<[u8]>(bytes, u64::from(aya_ebpf::bindings::BPF_RB_NO_WAKEUP)).is_err() {
+    if EVENTS.output::<[u8]>(bytes, flags(wake(scratch))).is_err() {
         count(counters::DROPPED_BASE + u32::from(kind::STACK));
         return;
     }
     let _ = STACKS_SENT.insert(id, 1, 0);
 }
+
+/// Python's code objects are freed as everything else is: their names are to be read soon.
+#[inline(always)]
+fn wake(scratch: &Scratch) -> Wake {
+    if scratch.python.count == 0 {
+        return Wake::Later;
+    }
+    let Some(woken) = PYTHON_WOKEN.get_ptr_mut(0) else { return Wake::Later };
+    // SAFETY: a valid map value; two that wake at once do no harm.
+    unsafe {
+        if scratch.stack.header.at.wrapping_sub(*woken) < WAKES_NS {
+            return Wake::Later;
+        }
+        *woken = scratch.stack.header.at;
+    }
+    Wake::Now
+}
+
+/// The loader is woken no more often than this: for so long after it was, it comes by itself.
+const WAKES_NS: u64 = 5_000_000;
 
 /// A scratch that no other program uses: one that was preempted on this CPU may hold the first.
 #[inline(always)]
@@ -295,5 +334,6 @@ fn release(scratch: &mut Scratch) {
     unsafe { crate::emit::add(&raw mut scratch.busy, u64::MAX) };
 }
 
-const _: () = assert!(size_of::<wire::Stack>() == STACK_HEAD + MOST_FRAMES * 8);
-const _: () = assert!(MOST_FRAMES == 127);
+const _: () = assert!(size_of::<wire::Stack>() == STACK_HEAD + MOST_WORDS * 8);
+// Also the mask of a count.
+const _: () = assert!((MOST_WORDS + 1).is_power_of_two());

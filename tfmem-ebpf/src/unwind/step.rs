@@ -5,12 +5,13 @@
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use tfmem_common::{
     counters,
-    unwind::{AT_ENTRY, FRAME_POINTER, For, KIND_NONE, MOST_FRAMES, Registers, Rule, end, frame, step},
+    unwind::{AT_ENTRY, FRAME_POINTER, For, KIND_NONE, MOST_WORDS, Registers, Rule, end, frame, mix, step},
 };
 
 use super::{
     code,
     maps::{PAGE_WORDS, RETURNS, ReturnPlace, Scratch, UNWIND_SCRATCH, WALK_WORDS},
+    python,
 };
 use crate::{
     emit::count,
@@ -42,6 +43,9 @@ pub extern "C" fn unwind_step(scratch: u32) -> u32 {
 
 #[inline(always)]
 fn one(scratch: &mut Scratch) -> Result<(), u32> {
+    if let Some(placed) = python::place(scratch) {
+        return placed;
+    }
     let state = scratch.state;
     let back = u64::from(state & EXACT == 0);
     let mut place = code::place(scratch, scratch.registers.pc.wrapping_sub(back));
@@ -63,12 +67,13 @@ fn one(scratch: &mut Scratch) -> Result<(), u32> {
     let (file, inside) = place.unwrap_or((0, address));
     let known = frame(file, inside);
     let number = scratch.stack.count as usize;
-    if number >= MOST_FRAMES {
+    if number >= MOST_WORDS {
         return Err(end::TRUNCATED);
     }
     scratch.stack.frames[number] = known;
     scratch.stack.count = number as u32 + 1;
     scratch.hash = mix(scratch.hash, known);
+    python::passed(scratch, file, inside);
     let rule = if state & ENTRY != 0 {
         AT_ENTRY
     } else if stacks() == STACKS_FP {
@@ -167,10 +172,4 @@ fn word(scratch: &mut Scratch, address: u64) -> Option<u64> {
         scratch.page_at = page;
     }
     Some(scratch.page[(address >> 3) as usize & (PAGE_WORDS - 1)])
-}
-
-/// A multiply-and-rotate hash (FxHash's step).
-#[inline(always)]
-pub const fn mix(hash: u64, word: u64) -> u64 {
-    (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95)
 }

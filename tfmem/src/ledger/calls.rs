@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::event::{Addr, Call};
+use crate::event::{Addr, Call, Origin, StackId};
 use crate::ledger::types::SessionId;
 
 /// Deeper nesting than this is no program but lost returns.
@@ -128,16 +128,16 @@ pub(super) struct Thread {
     pub last_gone: Addr,
 }
 
-/// Steps and their sessions, the last few thousand of them.
+/// Steps with their sessions and where they were begun, the last few thousand of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Steps {
-    sessions: FxHashMap<i64, SessionId>,
+    sessions: FxHashMap<i64, (SessionId, Option<StackId>)>,
     order: VecDeque<i64>,
 }
 
 impl Steps {
-    pub fn insert(&mut self, step: i64, session: SessionId) {
-        if self.sessions.insert(step, session).is_none() {
+    pub fn insert(&mut self, step: i64, session: SessionId, launch: Option<StackId>) {
+        if self.sessions.insert(step, (session, launch)).is_none() {
             self.order.push_back(step);
             if self.order.len() > MAX_STEPS
                 && let Some(oldest) = self.order.pop_front()
@@ -148,7 +148,12 @@ impl Steps {
     }
 
     pub fn get(&self, step: i64) -> Option<SessionId> {
-        self.sessions.get(&step).copied()
+        self.sessions.get(&step).map(|(session, _)| *session)
+    }
+
+    /// The stack of the thread that began the step in which something was allocated. Without an op there is no step.
+    pub fn launch(&self, origin: &Origin) -> Option<StackId> {
+        self.sessions.get(&origin.step).filter(|_| origin.op != 0)?.1
     }
 }
 
@@ -160,12 +165,14 @@ mod tests {
     fn old_steps_are_forgotten() {
         let mut steps = Steps::default();
         for step in 0..10_000 {
-            steps.insert(step, 1);
-            steps.insert(step, 2);
+            steps.insert(step, 1, None);
+            steps.insert(step, 2, StackId::new(7));
         }
         assert_eq!(steps.order.len(), MAX_STEPS);
         assert_eq!(steps.sessions.len(), MAX_STEPS);
         assert_eq!(steps.get(9_999), Some(2));
         assert_eq!(steps.get(9_999 - 4096), None);
+        let of = |op| steps.launch(&Origin { op, step: 9_999, ..Origin::default() });
+        assert_eq!((of(1), of(0)), (StackId::new(7), None));
     }
 }

@@ -270,7 +270,7 @@ impl Process {
                 if let Some(session) = self.worker_sessions.meet(handle, at, changes) {
                     session.steps += 1;
                     let id = session.id;
-                    self.steps.insert(args[2].cast_signed(), self.owner_of_served(id));
+                    self.steps.insert(args[2].cast_signed(), self.owner_of_served(id), None);
                 }
             }
             (Call::WorkerCleanup, _) => {

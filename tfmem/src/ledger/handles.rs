@@ -50,7 +50,7 @@ impl Process {
             }
             Call::RemoteHandle => self.remote_handle(event.tid, text),
             Call::DirectSessionDestroy | Call::GrpcSessionDestroy => self.direct_gone(event, arg, changes),
-            Call::DirectSessionStep => self.direct_step(event.tid, arg, args[1].cast_signed()),
+            Call::DirectSessionStep => self.direct_step(event, arg, args[1].cast_signed()),
             _ if entry_only(call) => self.told_by_entry(event, call, args, text, changes),
             _ => self.push(event, call, arg, text, changes),
         }
@@ -313,7 +313,8 @@ impl Process {
         }
     }
 
-    fn direct_step(&mut self, tid: u32, direct: Addr, step: i64) {
+    fn direct_step(&mut self, event: &Event, direct: Addr, step: i64) {
+        let tid = event.tid;
         let around = self.stack(tid).iter().rfind(|f| f.call == Call::SessionRun || f.opens_session());
         let running = around.is_some_and(|f| f.call == Call::SessionRun);
         let around = around.map(|f| f.session);
@@ -323,7 +324,7 @@ impl Process {
         let session = around.flatten().or_else(|| self.sessions.by_direct(direct));
         match session {
             Some(id) => {
-                self.steps.insert(step, id);
+                self.steps.insert(step, id, event.stack);
                 if !running {
                     self.sessions.stepped(id);
                 }

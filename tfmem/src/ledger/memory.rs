@@ -217,7 +217,7 @@ impl Process {
             step: origin.step,
             tid: event.tid,
             owner,
-            site: self.names.site(origin, event.stack),
+            site: self.names.site(origin, event.stack, self.steps.launch(origin)),
             pool: 0,
         }
     }

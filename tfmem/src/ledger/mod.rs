@@ -126,6 +126,7 @@ impl Ledger {
             }
             Body::Stack(stack) => self.stacks.add(stack),
             Body::CodeFile(file) => self.stacks.add_file(file),
+            Body::PythonPlace(place) => self.stacks.add_python(place),
             Body::UserSymbol { number, name, entry_only } => {
                 self.user_symbols.insert(*number, UserSymbol { name: name.clone(), entry_only: *entry_only });
             }

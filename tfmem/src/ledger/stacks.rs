@@ -4,14 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use tfmem_common::unwind::{FRAME_ADDRESS, end};
+use tfmem_common::{
+    python::is_code,
+    unwind::{FRAME_ADDRESS, end},
+};
 
-use crate::event::{CodeFile, Stack, StackId};
+use crate::event::{CodeFile, PythonCode, PythonPlace, Stack, StackId};
 
 #[derive(Debug, Default)]
 pub struct Stacks {
     by_id: FxHashMap<StackId, Arc<Stack>>,
     files: BTreeMap<u32, Arc<CodeFile>>,
+    python: FxHashMap<u32, Arc<PythonPlace>>,
     bytes: Bytes,
 }
 
@@ -30,15 +34,21 @@ pub enum Place<'a> {
     File { file: &'a CodeFile, address: u64 },
     /// An address of the process that no file shows.
     Nowhere { address: u64 },
+    /// Python code; `None`: nobody said which.
+    Python(Option<&'a PythonCode>),
 }
 
 impl Stacks {
-    pub(super) fn add(&mut self, stack: &Arc<Stack>) {
+    pub(crate) fn add(&mut self, stack: &Arc<Stack>) {
         self.by_id.insert(stack.id, stack.clone());
     }
 
     pub(super) fn add_file(&mut self, file: &Arc<CodeFile>) {
         self.files.insert(file.file, file.clone());
+    }
+
+    pub(crate) fn add_python(&mut self, place: &Arc<PythonPlace>) {
+        self.python.insert(place.number, place.clone());
     }
 
     /// So much was handed out.
@@ -70,6 +80,9 @@ impl Stacks {
     #[must_use]
     pub fn place(&self, frame: u64) -> Place<'_> {
         let address = frame & FRAME_ADDRESS;
+        if is_code(frame) {
+            return Place::Python(self.python.get(&(address as u32)).map(|place| &place.code));
+        }
         match self.files.get(&((frame >> 48) as u32)) {
             Some(file) => Place::File { file, address },
             None => Place::Nowhere { address },

@@ -10,8 +10,9 @@ use rustc_hash::FxHashMap;
 use crate::event::{Addr, Origin, StackId};
 use crate::ledger::types::{Allocation, BlockLayer};
 
-/// Op, region and data type of an [`Origin`], and the stack: what a program repeats step after step.
-pub(super) type Site = (u64, [u8; 8], i32, Option<StackId>);
+/// Op, region and data type of an [`Origin`], the stack, and that of where the step began: what a program repeats step
+/// after step.
+pub(super) type Site = (u64, [u8; 8], i32, Option<StackId>, Option<StackId>);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
@@ -165,13 +166,13 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub fn site(&mut self, origin: &Origin, stack: Option<StackId>) -> u32 {
-        let site = (origin.op, origin.region, origin.dtype, stack);
+    pub fn site(&mut self, origin: &Origin, stack: Option<StackId>, launch: Option<StackId>) -> u32 {
+        let site = (origin.op, origin.region, origin.dtype, stack, launch);
         if site == Site::default() { 0 } else { self.sites.id(site) }
     }
 
     pub fn view(&self, layer: BlockLayer, row: &Row) -> Allocation {
-        let (op, region, dtype, stack) = self.sites.get(row.site).unwrap_or_default();
+        let (op, region, dtype, stack, launch) = self.sites.get(row.site).unwrap_or_default();
         Allocation {
             layer,
             addr: row.addr,
@@ -183,6 +184,7 @@ impl Names {
             origin: Origin { op, step: row.step, region, dtype },
             pool: self.pools.get(row.pool),
             stack,
+            launch,
         }
     }
 }

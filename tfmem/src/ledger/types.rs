@@ -28,6 +28,8 @@ pub struct Allocation {
     pub pool: Option<Addr>,
     /// Where in the program it was taken.
     pub stack: Option<StackId>,
+    /// The stack of the thread that began the step in which it was allocated, where that is known.
+    pub launch: Option<StackId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -183,10 +183,14 @@ impl Live {
             let mut latest = 0;
             for record in records {
                 match record {
-                    Record::Event(event) => {
+                    Record::Event(mut event) => {
                         latest = latest.max(event.at);
                         if let Body::Stack(stack) = &event.body {
                             self.stacks.check(event.pid, stack);
+                            if let Some((named, places)) = self.stacks.name(event.at, event.pid, stack) {
+                                event.body = Body::Stack(named.into());
+                                places.into_iter().for_each(|place| self.order.push(place));
+                            }
                         }
                         self.react(&event);
                         self.order.push(event);
@@ -414,6 +418,7 @@ impl Live {
             ("stacks_checked_in_part", self.stacks.oracle().in_part),
             ("stacks_unlike_framehop", self.stacks.oracle().unlike),
         ];
+        let own: Vec<_> = own.into_iter().chain(self.stacks.nameless()).collect();
         let events = self.losses.events(clock::boot_ns(), &self.programs.counters(), &own);
         for event in events {
             self.order.push(event);

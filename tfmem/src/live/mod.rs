@@ -9,6 +9,7 @@ pub mod facts;
 mod libraries;
 pub mod marks;
 mod oracle;
+mod python;
 mod schedule;
 pub mod sink;
 mod stacks;

@@ -8,7 +8,8 @@ use framehop::{
     x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64},
 };
 use tfmem_common::{
-    unwind::{MOST_FRAMES, Range, frame},
+    python::is_code,
+    unwind::{MOST_WORDS, Range, frame},
     wire::Copy,
 };
 
@@ -82,7 +83,7 @@ impl Oracle {
         let mut read = |address| memory.word(address).ok_or(());
         let registers = UnwindRegsX86_64::new(pc, sp, bp);
         let mut frames = self.unwinder.iter_frames(pc, registers, &mut self.cache, &mut read);
-        for (number, &ours) in stack.frames.iter().enumerate() {
+        for (number, &ours) in native(&stack.frames).enumerate() {
             match frames.next() {
                 Ok(Some(address)) => match place(&self.ranges, address) {
                     Some(theirs) if theirs == ours => {}
@@ -106,7 +107,7 @@ impl Oracle {
             }
         }
         // We may end where the last frame that fits is.
-        let more = stack.frames.len() < MOST_FRAMES && matches!(frames.next(), Ok(Some(_)));
+        let more = stack.frames.len() < MOST_WORDS && matches!(frames.next(), Ok(Some(_)));
         self.unlike += u64::from(more);
         self.checked += u64::from(!more);
     }
@@ -121,6 +122,19 @@ impl Oracle {
             self.unwinder.add_module(module.clone());
         }
     }
+}
+
+/// Without the frames of Python code, which are two words each.
+fn native(frames: &[u64]) -> impl Iterator<Item = &u64> {
+    let mut words = frames.iter();
+    std::iter::from_fn(move || {
+        let mut word = words.next()?;
+        while is_code(*word) {
+            words.next()?;
+            word = words.next()?;
+        }
+        Some(word)
+    })
 }
 
 /// A file's unwind information where it is mapped. framehop makes an index over it, which takes a while.

@@ -13,15 +13,16 @@ use std::{
     time::Instant,
 };
 
-use tfmem_common::{unwind::Range, wire::Copy};
+use tfmem_common::{python::Python, unwind::Range, wire::Copy};
 
-use super::oracle::Oracle;
+use super::{oracle::Oracle, python::Names};
 use crate::{
     attach::{
         elf::Elf,
         link::{Programs, Stacks as Mode, Unwind},
     },
     event::{Body, CodeFile, Event, Stack},
+    python::{Image, Layout},
     target::{clock, maps::Line},
     unwind::table::{Table, cache::Cache, index::Index},
 };
@@ -34,6 +35,7 @@ struct File {
     number: u32,
     /// Executable segments: place in the file, address, size.
     code: Vec<(u64, u64, u64)>,
+    python: Option<Image>,
 }
 
 /// A table that was made, for the file of this number.
@@ -43,10 +45,12 @@ struct Made {
     table: Option<Table>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Known {
     number: u32,
     ranges: Vec<Range>,
+    python: Python,
+    layout: Option<Layout>,
 }
 
 pub struct Stacks {
@@ -62,6 +66,11 @@ pub struct Stacks {
     /// Files and processes that there was no room for.
     refused: u64,
     oracle: Oracle,
+    names: Names,
+    /// Pythons that are not known.
+    strangers: u64,
+    /// Programs that were given a Python.
+    generations: u32,
 }
 
 impl Stacks {
@@ -77,6 +86,9 @@ impl Stacks {
             made: None,
             refused: 0,
             oracle: Oracle::default(),
+            names: Names::default(),
+            strangers: 0,
+            generations: 0,
         }
     }
 
@@ -96,6 +108,21 @@ impl Stacks {
         &self.oracle
     }
 
+    /// Gives the frames of Python code their names. `None`: the stack has none.
+    pub fn name(&mut self, at: u64, pid: u32, stack: &Stack) -> Option<(Stack, Vec<Event>)> {
+        let layout = self.processes.get(&pid).and_then(|known| known.layout.as_ref());
+        self.names.name(at, pid, layout, stack)
+    }
+
+    /// Of Python: versions that are not known, code objects that were gone, and those that could not be read.
+    pub const fn nameless(&self) -> [(&'static str, u64); 3] {
+        [
+            ("python_versions_unknown", self.strangers),
+            ("python_code_gone", self.names.gone),
+            ("python_code_unreadable", self.names.unreadable),
+        ]
+    }
+
     pub fn are_off(&self) -> bool {
         self.mode == Mode::Off
     }
@@ -112,16 +139,27 @@ impl Stacks {
         if self.mode == Mode::Off {
             return events;
         }
-        let mut ranges = Vec::new();
+        let (mut ranges, mut found) = (Vec::new(), None);
         for line in lines {
             self.file(programs, pid, line, wait, &mut events);
             if let Some(Some(file)) = self.files.get(&(line.dev, line.inode)) {
-                ranges.extend(range(file, line));
+                let range = range(file, line);
+                ranges.extend(range);
+                found = found.or_else(|| python(file, &range?));
             }
         }
         ranges.sort_unstable_by_key(|range| range.start);
-        if self.processes.get(&pid).is_none_or(|known| known.ranges != ranges) {
-            self.set(programs, pid, ranges);
+        let (mut python, layout) = found.unwrap_or_default();
+        let known = self.processes.get(&pid);
+        python.generation = match known.map(|known| known.python.generation) {
+            Some(generation) if generation != 0 => generation,
+            _ => {
+                self.generations += 1;
+                self.generations
+            }
+        };
+        if known.is_none_or(|known| known.ranges != ranges || known.python != python) {
+            self.set(programs, pid, Known { number: 0, ranges, python, layout });
         }
         events
     }
@@ -143,7 +181,8 @@ impl Stacks {
         let code = elf.code_ranges();
         let info = CodeFile { file: number, path: line.name.clone(), build_id: elf.build_id(), code: code.clone() };
         events.push(Event::of(clock::boot_ns(), 0, 0, Body::CodeFile(Arc::new(info))));
-        self.files.insert(key, Some(File { number, code }));
+        let python = self.image(pid, line);
+        self.files.insert(key, Some(File { number, code, python }));
         if self.mode == Mode::Copy {
             self.oracle.add_file(number, &elf);
         }
@@ -156,6 +195,21 @@ impl Stacks {
         } else if !self.ask(number, line.name.clone(), elf) {
             self.refused += 1;
         }
+    }
+
+    /// The interpreter that a file holds.
+    fn image(&mut self, pid: u32, line: &Line) -> Option<Image> {
+        let is_exe = || std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.as_os_str() == &*line.name);
+        if !Image::may_be(&line.name) && !is_exe() {
+            return None;
+        }
+        let file = std::fs::File::open(line.map_file(pid)).ok()?;
+        let image = Image::read(file, &line.name);
+        image.unwrap_or_else(|error| {
+            log::warn!("{}: stacks have no Python frames: {error}", line.name);
+            self.strangers += 1;
+            None
+        })
     }
 
     /// Has a table made by the thread.
@@ -195,15 +249,15 @@ impl Stacks {
         }
     }
 
-    fn set(&mut self, programs: &mut Programs, pid: u32, ranges: Vec<Range>) {
+    fn set(&mut self, programs: &mut Programs, pid: u32, known: Known) {
         let (Some(mut process), Some(unwind)) = (programs.tracked(pid), programs.unwind()) else { return };
-        match unwind.add_ranges(&ranges) {
+        match unwind.add_ranges(&known.ranges, known.python) {
             Ok(number) => {
                 process.ranges = number;
                 if let Err(error) = programs.track(pid, process) {
                     log::warn!("process {pid}: {error:#}");
                 }
-                let old = self.processes.insert(pid, Known { number, ranges });
+                let old = self.processes.insert(pid, Known { number, ..known });
                 *self.shared.entry(number).or_default() += 1;
                 self.leave(programs, old.as_ref());
             }
@@ -217,7 +271,8 @@ impl Stacks {
     /// A child has its parent's code.
     pub fn forked(&mut self, parent: u32, child: u32) {
         if let Some(known) = self.processes.get(&parent) {
-            let known = Known { number: known.number, ranges: known.ranges.clone() };
+            let known = known.clone();
+            self.names.forked(parent, child);
             *self.shared.entry(known.number).or_default() += 1;
             self.processes.insert(child, known);
         }
@@ -227,6 +282,7 @@ impl Stacks {
     pub fn forget(&mut self, programs: &mut Programs, pid: u32) {
         let old = self.processes.remove(&pid);
         self.leave(programs, old.as_ref());
+        self.names.forget(pid);
     }
 
     fn leave(&mut self, programs: &mut Programs, known: Option<&Known>) {
@@ -272,4 +328,11 @@ fn range(file: &File, line: &Line) -> Option<Range> {
         file: file.number,
         _pad: 0,
     })
+}
+
+/// The Python in a file that is mapped at a place.
+fn python(file: &File, range: &Range) -> Option<(Python, Option<Layout>)> {
+    let image = file.python.as_ref()?;
+    let bias = range.start.wrapping_sub(u64::from(range.address));
+    Some((image.for_kernel(bias, file.number)?, Some(image.layout)))
 }

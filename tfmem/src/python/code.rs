@@ -1,6 +1,6 @@
 //! A code object's names.
 
-use super::{Memory, Unreadable, layout::Layout, lines};
+use super::{Memory, Unreadable, Version, layout::Layout, lines};
 
 /// Where a frame is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,25 +22,58 @@ const BYTES_DATA: u64 = 32;
 const TEXT_LENGTH: u64 = 16;
 const TEXT_STATE: u64 = 32;
 
+/// What a code object says of itself, read out.
+#[derive(Clone, Debug)]
+pub struct Code {
+    pub file: String,
+    pub function: String,
+    first_line: i32,
+    table: Vec<u8>,
+    version: Version,
+}
+
+impl Code {
+    #[cfg(test)]
+    pub(crate) fn of(file: &str, function: &str, first_line: i32) -> Self {
+        let (file, function) = (file.to_owned(), function.to_owned());
+        Self { file, function, first_line, table: Vec::new(), version: Version(3, 11) }
+    }
+
+    /// The line of the instruction at `offset` bytes (`None`: not begun, the first line).
+    #[must_use]
+    pub fn line(&self, offset: Option<u64>) -> Option<u32> {
+        match offset {
+            Some(offset) => lines::line(self.version, &self.table, self.first_line, offset),
+            None => u32::try_from(self.first_line).ok(),
+        }
+    }
+}
+
 impl Layout {
+    /// Reads a code object.
+    ///
+    /// # Errors
+    /// When the object is none, or is gone.
+    pub fn code(&self, memory: &impl Memory, code: u64) -> Result<Code, Unreadable> {
+        let field = |offset: u64| memory.word(code.wrapping_add(offset));
+        Ok(Code {
+            file: self.text(memory, field(self.code.filename)?)?,
+            function: self.text(memory, field(self.code.qualified.unwrap_or(self.code.name))?)?,
+            first_line: memory.int(code.wrapping_add(self.code.first_line))?,
+            table: bytes(memory, field(self.code.lines)?)?,
+            version: self.version,
+        })
+    }
+
     /// Reads what a code object is called and the line of the instruction at `offset` bytes (`None`: not begun, the
     /// first line).
     ///
     /// # Errors
     /// When the object is none, or is gone.
     pub fn place(&self, memory: &impl Memory, code: u64, offset: Option<u64>) -> Result<Place, Unreadable> {
-        let field = |offset: u64| memory.word(code.wrapping_add(offset));
-        let file = self.text(memory, field(self.code.filename)?)?;
-        let function = self.text(memory, field(self.code.qualified.unwrap_or(self.code.name))?)?;
-        let first = memory.int(code.wrapping_add(self.code.first_line))?;
-        let line = match offset {
-            Some(offset) => {
-                let table = bytes(memory, field(self.code.lines)?)?;
-                lines::line(self.version, &table, first, offset)
-            }
-            None => u32::try_from(first).ok(),
-        };
-        Ok(Place { file, function, line })
+        let code = self.code(memory, code)?;
+        let line = code.line(offset);
+        Ok(Place { file: code.file, function: code.function, line })
     }
 
     fn text(&self, memory: &impl Memory, object: u64) -> Result<String, Unreadable> {

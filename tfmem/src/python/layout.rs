@@ -31,6 +31,7 @@ pub struct Layout {
     pub next_thread: u64,
     pub thread_id: u64,
     pub top: Top,
+    pub runs: Runs,
     pub frame: FrameLayout,
     pub code: CodeLayout,
     pub text: TextLayout,
@@ -43,6 +44,19 @@ pub enum Top {
     Field(u64),
     /// `PyThreadState.cframe`, then a field of that.
     Through(u64, u64),
+}
+
+/// Which frames one run of the interpreter's loop runs, and what of the run lies on the C stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// One frame each; nothing does.
+    Untold,
+    /// One frame each. `PyThreadState.cframe` does, which leads to the one before by its field.
+    Each { c_frame: u64, previous: u64 },
+    /// Up to a frame with this byte set. As above.
+    Flag { byte: u64, c_frame: u64, previous: u64 },
+    /// Up to a frame that is no code's, which does itself.
+    Entry,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +128,12 @@ impl Layout {
             Version(3, 12) => (40, 72, 136, Top::Through(56, 0), frame(8, 0, 70), code(68, 192)),
             other => return Err(Unreadable::Version(other)),
         };
+        let runs = match version.1 {
+            9 => Runs::Untold,
+            10 => Runs::Each { c_frame: 48, previous: 8 },
+            11 => Runs::Flag { byte: 68, c_frame: 56, previous: 16 },
+            _ => Runs::Entry,
+        };
         let text = text(version);
         Ok(Self {
             version,
@@ -123,6 +143,7 @@ impl Layout {
             next_thread: 8,
             thread_id,
             top,
+            runs,
             frame,
             code,
             text,
@@ -160,6 +181,7 @@ impl Layout {
             next_thread: word(thread + 2)?,
             thread_id: word(thread + 5)?,
             top: Top::Field(word(thread + 4)?),
+            runs: Runs::Entry,
             frame: FrameLayout {
                 back: word(frame + 1)?,
                 code: word(frame + 2)?,

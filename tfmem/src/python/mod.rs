@@ -5,12 +5,15 @@
 //! error that is counted by the caller, never a panic.
 
 mod code;
+mod image;
+mod kernel;
 mod layout;
 mod lines;
 mod runtime;
 mod walk;
 
-pub use code::Place;
+pub use code::{Code, Place};
+pub use image::Image;
 pub use layout::{Layout, Version};
 pub use runtime::Runtime;
 pub use walk::{Frame, Thread};

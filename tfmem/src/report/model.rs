@@ -325,10 +325,22 @@ pub struct Place {
     /// Variable that the op's name belongs to, where the name says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variable: Option<String>,
+    /// The user's own line of Python: `train.py:31 open_job`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub python: Option<String>,
+    /// Set where that is no line of the thread that allocated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python_of: Option<PythonOf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
+}
+
+/// Whose line [`Place::python`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PythonOf {
+    /// Of the thread that began the step (`Session.run`) in which another one allocated.
+    Launch,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -449,6 +461,10 @@ pub enum Unknown {
     JitWithoutMap,
     /// There is such a map, and it does not name this place.
     NotInMap,
+    /// The Python code object was freed before it was read.
+    CodeGone,
+    /// The Python code object could not be read: its process had ended, or its memory made no sense.
+    CodeUnreadable,
 }
 
 impl Frame {

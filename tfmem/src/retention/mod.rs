@@ -10,6 +10,7 @@ mod follow;
 mod growth;
 mod holders;
 mod look;
+mod own_code;
 pub mod place;
 mod pools;
 mod predictions;

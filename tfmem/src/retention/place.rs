@@ -48,6 +48,7 @@ pub fn place(op: Option<&str>, region: Option<String>) -> Place {
         region,
         variable: op.and_then(variable_of).map(str::to_owned),
         python: None,
+        python_of: None,
         native: None,
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::StackId;
+use crate::event::{PythonCode, StackId};
 use crate::ledger::stacks::{Place, Stacks};
-use crate::report::model::{Frame, FrameKind, Process, StackCoverage};
+use crate::report::model::{Frame, FrameKind, Process, StackCoverage, Unknown};
 
 /// Its key in the report.
 #[must_use]
@@ -30,18 +30,34 @@ pub fn frames(stacks: &Stacks, id: StackId) -> Option<Vec<Frame>> {
 }
 
 fn shown(stacks: &Stacks, frame: u64) -> Frame {
-    let frame = stacks.place(frame);
-    let (name, module, build_id, address, offset) = match frame {
+    let (name, module, build_id, address, offset) = match stacks.place(frame) {
         Place::File { file, address } => {
             let short = file.path.rsplit('/').next().unwrap_or_default();
             let name = format!("{short}+{address:#x}");
             (name, Some(file.path.clone()), file.build_id.clone(), address, file.offset(address))
         }
         Place::Nowhere { address } => (format!("{address:#x}"), None, None, address, None),
+        Place::Python(code) => return python(code),
     };
     let address = Some(address);
     let (file, line, inlined, unknown) = (None, None, false, None);
     Frame { kind: FrameKind::Native, name, file, line, module, build_id, address, offset, inlined, unknown }
+}
+
+fn python(code: Option<&PythonCode>) -> Frame {
+    let unknown = |address: u64, why: Unknown| Frame {
+        address: Some(address),
+        unknown: Some(why),
+        ..Frame::named(FrameKind::Python, format!("code object at {address:#x}"))
+    };
+    match code {
+        Some(PythonCode::Known { file, function, line }) => {
+            Frame { file: Some(file.clone()), line: *line, ..Frame::named(FrameKind::Python, function) }
+        }
+        Some(PythonCode::Gone { address }) => unknown(*address, Unknown::CodeGone),
+        Some(PythonCode::Unreadable { address }) => unknown(*address, Unknown::CodeUnreadable),
+        None => Frame { unknown: Some(Unknown::CodeUnreadable), ..Frame::named(FrameKind::Python, "?") },
+    }
 }
 
 /// How much of what was allocated has a stack; `None`: none were taken.

@@ -8,13 +8,14 @@ use rustc_hash::FxHashMap;
 
 use super::causes::{self, Claimed};
 use super::holders;
+use super::own_code;
 use super::place::{place, region_text};
 use super::record::{Row, bounds};
 use super::scene::Scene;
 use super::stacks;
 use crate::event::{Addr, StackId};
 use crate::ledger::types::{BlockLayer, SessionId};
-use crate::report::model::{Cause, Layer, Survivor, Verdict};
+use crate::report::model::{Cause, Layer, PythonOf, Survivor, Verdict};
 use crate::report::units::counted;
 
 /// What the blocks of a group have in common.
@@ -29,6 +30,8 @@ pub(super) struct Key {
     /// Who holds it, by number in the scene.
     pub holder: Option<usize>,
     pub stack: Option<StackId>,
+    /// Where the step began in which it was allocated.
+    pub launch: Option<StackId>,
 }
 
 #[derive(Clone, Debug)]
@@ -89,6 +92,7 @@ fn group(scene: &Scene) -> Vec<Group> {
             region: a.origin.region,
             holder: scene.holders.of(a.addr),
             stack: a.stack,
+            launch: a.launch,
         };
         let group = groups.entry(key).or_insert_with_key(|key| Group {
             key: key.clone(),
@@ -112,11 +116,13 @@ fn group(scene: &Scene) -> Vec<Group> {
     groups
 }
 
-type Rank<'a> =
-    (BlockLayer, Cause, Option<SessionId>, Option<Addr>, Option<&'a str>, [u8; 8], Option<usize>, Option<StackId>);
+type Rank<'a> = (
+    (BlockLayer, Cause, Option<SessionId>, Option<Addr>),
+    (Option<&'a str>, [u8; 8], Option<usize>, Option<StackId>, Option<StackId>),
+);
 
 fn rank(key: &Key) -> Rank<'_> {
-    (key.layer, key.cause, key.owner, key.pool, key.op.as_deref(), key.region, key.holder, key.stack)
+    ((key.layer, key.cause, key.owner, key.pool), (key.op.as_deref(), key.region, key.holder, key.stack, key.launch))
 }
 
 /// A row for each group that is large enough, and one for all others of a cause and layer, so that the sums of both
@@ -153,7 +159,8 @@ fn folded(scene: &Scene, groups: Vec<&mut Group>) -> Option<Row> {
         sum.oldest = sum.oldest.min(g.oldest);
         ranges.append(&mut g.ranges);
     }
-    sum.key = Key { owner: None, pool: None, op: None, region: [0; 8], holder: None, stack: None, ..sum.key };
+    sum.key =
+        Key { owner: None, pool: None, op: None, region: [0; 8], holder: None, stack: None, launch: None, ..sum.key };
     let mut row = row(scene, &sum, ranges);
     row.survivor.folded_groups = Some(n);
     Some(row)
@@ -170,7 +177,18 @@ fn holder(scene: &Scene, group: &Group) -> Option<String> {
     Some(holders::shown(scene.holders.get(group.key.holder?)?))
 }
 
+/// The user's own line of Python, and whose it is: the allocating thread's, or that of the one that began its step.
+pub(super) fn python(scene: &Scene, key: &Key) -> Option<(String, Option<PythonOf>)> {
+    let stacks = scene.ledger.stacks();
+    if let Some(own) = key.stack.filter(|&id| own_code::has_python(stacks, id)) {
+        return Some((own_code::line(stacks, own)?, None));
+    }
+    Some((own_code::line(stacks, key.launch?)?, Some(PythonOf::Launch)))
+}
+
 fn row(scene: &Scene, group: &Group, ranges: Vec<(Addr, u64)>) -> Row {
+    let mut place = place(group.key.op.as_deref(), region_text(group.key.region));
+    (place.python, place.python_of) = python(scene, &group.key).map_or((None, None), |(line, of)| (Some(line), of));
     let survivor = Survivor {
         layer: match group.key.layer {
             BlockLayer::Chunk => Layer::PoolChunk,
@@ -185,7 +203,7 @@ fn row(scene: &Scene, group: &Group, ranges: Vec<(Addr, u64)>) -> Row {
         owner: group.key.owner.map(|id| session(scene, id)).or_else(|| holder(scene, group)),
         pool: group.key.pool.map(|pool| scene.pool_name(pool)),
         device: None,
-        place: place(group.key.op.as_deref(), region_text(group.key.region)),
+        place,
         stack: group.key.stack.map(stacks::name),
     };
     Row { survivor, ranges }

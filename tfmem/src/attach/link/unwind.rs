@@ -13,6 +13,7 @@ use aya::{
 use memmap2::{MmapMut, MmapOptions};
 use tfmem_common::{
     config,
+    python::Python,
     unwind::{MOST_RANGES, Range, Ranges, Table, block},
 };
 
@@ -148,15 +149,15 @@ impl Unwind {
         self.files.set(file, table, 0).context("no room for another file")
     }
 
-    /// Notes where the code of a process is; returns the number to put into its settings.
+    /// Notes where the code of a process is, and its Python; returns the number to put into its settings.
     ///
     /// # Errors
     /// When there is no room for another process, or for its code.
-    pub fn add_ranges(&mut self, list: &[Range]) -> Result<u32> {
+    pub fn add_ranges(&mut self, list: &[Range], python: Python) -> Result<u32> {
         ensure!(list.len() <= MOST_RANGES, "{} places of code are more than fit", list.len());
         let number = self.free.pop_front().context("no room for the code of another process")?;
         let mut ranges =
-            Box::new(Ranges { count: list.len() as u32, _pad: 0, ranges: [Range::default(); MOST_RANGES] });
+            Box::new(Ranges { count: list.len() as u32, _pad: 0, python, ranges: [Range::default(); MOST_RANGES] });
         for (place, range) in ranges.ranges.iter_mut().zip(list) {
             *place = *range;
         }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::Claimed;
 use crate::ledger::types::{BlockLayer, SessionId};
+use crate::report::model::PythonOf;
 use crate::report::units::{bytes, count, counted, plain};
 use crate::retention::place::{region_text, variable_of};
 use crate::retention::scene::Scene;
-use crate::retention::survivors::Group;
+use crate::retention::survivors::{Group, python};
 
 /// Places named in the evidence.
 const PLACES: usize = 3;
@@ -46,8 +47,10 @@ fn named(scene: &Scene, ids: &BTreeSet<SessionId>) -> String {
 pub(super) fn places(scene: &Scene, claimed: &Claimed) -> Vec<String> {
     let mut places: Vec<Place> = Vec::new();
     for group in &claimed.groups {
+        let python = python(scene, &group.key);
         let same = |p: &&mut Place| {
             p.op == group.key.op
+                && p.python == python
                 && p.region == group.key.region
                 && p.layer == group.key.layer
                 && p.pool == group.key.pool
@@ -56,7 +59,7 @@ pub(super) fn places(scene: &Scene, claimed: &Claimed) -> Vec<String> {
         match places.iter_mut().find(same) {
             Some(place) => place.add(group),
             // Groups come the largest first, so the places that count are among the first ones.
-            None if known < MAX_PLACES => places.push(Place::of(group)),
+            None if known < MAX_PLACES => places.push(Place { python, ..Place::of(group) }),
             None => {}
         }
     }
@@ -68,6 +71,8 @@ pub(super) fn places(scene: &Scene, claimed: &Claimed) -> Vec<String> {
 struct Place {
     op: Option<Arc<str>>,
     region: [u8; 8],
+    /// The user's line of Python.
+    python: Option<(String, Option<PythonOf>)>,
     layer: BlockLayer,
     pool: Option<u64>,
     bytes: u64,
@@ -80,6 +85,7 @@ impl Place {
         Self {
             op: group.key.op.clone(),
             region: group.key.region,
+            python: None,
             layer: group.key.layer,
             pool: group.key.pool,
             bytes: group.bytes,
@@ -129,6 +135,11 @@ impl Place {
         } else {
             format!("{} in {}", bytes(self.bytes), counted(self.blocks, "block"))
         };
-        format!("{how_much}: {what}, in {layer}")
+        let made = match &self.python {
+            Some((line, None)) => format!(", made at {}", plain(line, 120)),
+            Some((line, Some(PythonOf::Launch))) => format!(", in a step begun at {}", plain(line, 120)),
+            None => String::new(),
+        };
+        format!("{how_much}: {what}, in {layer}{made}")
     }
 }
