@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::causes::{self, Claimed};
+use super::devices;
 use super::holders;
 use super::place::{place, region_text};
 use super::record::{Row, bounds};
@@ -14,7 +15,7 @@ use super::scene::Scene;
 use super::stacks;
 use crate::event::{Addr, StackId};
 use crate::ledger::types::{BlockLayer, SessionId};
-use crate::report::model::{Cause, Layer, Survivor, Verdict};
+use crate::report::model::{Cause, Survivor, Verdict};
 use crate::report::units::counted;
 
 /// What the blocks of a group have in common.
@@ -29,6 +30,8 @@ pub(super) struct Key {
     /// Who holds it, by number in the scene.
     pub holder: Option<usize>,
     pub stack: Option<StackId>,
+    /// The GPU that it is on, as the program numbers it.
+    pub device: Option<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -89,6 +92,7 @@ fn group(scene: &Scene) -> Vec<Group> {
             region: a.origin.region,
             holder: scene.holders.of(a.addr),
             stack: a.stack,
+            device: scene.device(&a),
         };
         let group = groups.entry(key).or_insert_with_key(|key| Group {
             key: key.clone(),
@@ -112,11 +116,13 @@ fn group(scene: &Scene) -> Vec<Group> {
     groups
 }
 
-type Rank<'a> =
-    (BlockLayer, Cause, Option<SessionId>, Option<Addr>, Option<&'a str>, [u8; 8], Option<usize>, Option<StackId>);
+type Rank<'a> = (
+    (BlockLayer, Cause, Option<SessionId>, Option<Addr>),
+    (Option<&'a str>, [u8; 8], Option<usize>, Option<StackId>, Option<u32>),
+);
 
 fn rank(key: &Key) -> Rank<'_> {
-    (key.layer, key.cause, key.owner, key.pool, key.op.as_deref(), key.region, key.holder, key.stack)
+    ((key.layer, key.cause, key.owner, key.pool), (key.op.as_deref(), key.region, key.holder, key.stack, key.device))
 }
 
 /// A row for each group that is large enough, and one for all others of a cause and layer, so that the sums of both
@@ -153,7 +159,8 @@ fn folded(scene: &Scene, groups: Vec<&mut Group>) -> Option<Row> {
         sum.oldest = sum.oldest.min(g.oldest);
         ranges.append(&mut g.ranges);
     }
-    sum.key = Key { owner: None, pool: None, op: None, region: [0; 8], holder: None, stack: None, ..sum.key };
+    sum.key =
+        Key { owner: None, pool: None, op: None, region: [0; 8], holder: None, stack: None, device: None, ..sum.key };
     let mut row = row(scene, &sum, ranges);
     row.survivor.folded_groups = Some(n);
     Some(row)
@@ -172,10 +179,7 @@ fn holder(scene: &Scene, group: &Group) -> Option<String> {
 
 fn row(scene: &Scene, group: &Group, ranges: Vec<(Addr, u64)>) -> Row {
     let survivor = Survivor {
-        layer: match group.key.layer {
-            BlockLayer::Chunk => Layer::PoolChunk,
-            BlockLayer::Heap => Layer::Heap,
-        },
+        layer: devices::layer(group.key.layer),
         bytes: group.bytes,
         resident_bytes: None,
         count: group.count,
@@ -184,7 +188,7 @@ fn row(scene: &Scene, group: &Group, ranges: Vec<(Addr, u64)>) -> Row {
         cause: group.key.cause,
         owner: group.key.owner.map(|id| session(scene, id)).or_else(|| holder(scene, group)),
         pool: group.key.pool.map(|pool| scene.pool_name(pool)),
-        device: None,
+        device: group.key.device,
         place: place(group.key.op.as_deref(), region_text(group.key.region)),
         stack: group.key.stack.map(stacks::name),
     };

@@ -1,5 +1,6 @@
 //! What a person reads: one screen, verdicts first.
 
+mod devices;
 pub(crate) mod page;
 mod table;
 mod verdicts;

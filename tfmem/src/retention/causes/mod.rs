@@ -5,6 +5,7 @@
 //! grace time after the end.
 
 mod before_attach;
+mod gpu_reserve;
 mod heap_reserve;
 mod held;
 pub(super) mod leftover;
@@ -37,7 +38,7 @@ pub(super) struct Claimed<'a> {
 }
 
 /// In order of precedence. The last one claims whatever is left.
-pub(super) static RULES: [Rule; 10] = [
+pub(super) static RULES: [Rule; 12] = [
     before_attach::RULE,
     session_open::RULE,
     worker_state::RULE,
@@ -46,6 +47,8 @@ pub(super) static RULES: [Rule; 10] = [
     pipeline_buffers::RULE,
     python_reference::RULE,
     pool_reserve::RULE,
+    gpu_reserve::DEVICE,
+    gpu_reserve::PINNED,
     heap_reserve::RULE,
     unexplained::RULE,
 ];
