@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::Value;
 
 use super::{
-    machine,
+    gpu, machine,
     program::{Output, Program},
 };
 
@@ -108,6 +108,17 @@ impl Fixtures {
 }
 
 impl Fixtures {
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The program that calls a GPU's driver at random.
+    #[must_use]
+    pub fn gpu(&self) -> PathBuf {
+        self.folder.join("gpu")
+    }
+
     /// Threads that take and give back at random, as fast as they can.
     #[must_use]
     pub fn overflow(&self) -> PathBuf {
@@ -171,6 +182,7 @@ fn compile() -> Result<Fixtures> {
     let linked = ["-DLINKED", &search, &run_path, &format!("-l:{FRAMEWORK}"), &format!("-l:{CC}")];
     gcc(&["driver.c"], &folder.join("driver-linked"), &linked)?;
     compile_messy(&folder)?;
+    gpu::compile(&folder)?;
     Ok(Fixtures { folder })
 }
 
@@ -214,7 +226,7 @@ fn compile_libraries(folder: &Path, variant: Variant) -> Result<()> {
     Ok(())
 }
 
-fn gcc(sources: &[&str], output: &Path, options: &[&str]) -> Result<()> {
+pub(super) fn gcc(sources: &[&str], output: &Path, options: &[&str]) -> Result<()> {
     let sources = sources.iter().map(|source| machine::file("fixtures").join(source));
     // To a new name, then renamed: an old copy may be mapped by a program that is still running.
     let unfinished = output.with_extension("unfinished");

@@ -14,6 +14,9 @@ pub use super::layout::Environment;
 /// The Python environments of `cargo xtask test`; the tests have one run for each.
 pub const ENVIRONMENTS: &[Environment] = layout::REQUIRED;
 
+/// TensorFlow with its GPU side.
+pub const GPU_ENVIRONMENT: Environment = layout::GPU;
+
 /// What `--full` adds.
 pub const EXTRA_ENVIRONMENTS: &[Environment] = layout::EXTRA;
 

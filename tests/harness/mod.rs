@@ -2,6 +2,7 @@
 
 pub mod attach;
 pub mod fixtures;
+pub mod gpu;
 pub mod look;
 pub mod machine;
 pub mod mapped;

@@ -10,6 +10,7 @@ mod doctor;
 mod errors;
 mod fixtures;
 mod followed;
+mod gpu;
 mod hold;
 mod mapping_storm;
 mod memory_map;

@@ -27,6 +27,8 @@ pub const HOLD_LAPSED: u32 = 24;
 pub const CHUNK_UNREADABLE: u32 = 25;
 /// A lost record could not be counted with its process: the table of those was full.
 pub const LOST_WITHOUT_PROCESS: u32 = 26;
+/// What a call of a GPU's driver had written could not be read.
+pub const RESULT_UNREADABLE: u32 = 27;
 /// A stack was not taken, as all room on this CPU was taken by programs that were preempted.
 pub const UNWIND_BUSY: u32 = 48;
 /// A frame of code of no known file: a step by the frame pointer was tried.

@@ -8,6 +8,7 @@
 pub mod config;
 pub mod cookie;
 pub mod counters;
+pub mod gpu;
 pub mod lost;
 pub mod python;
 pub mod unwind;

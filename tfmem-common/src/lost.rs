@@ -10,6 +10,10 @@ pub mod what {
     pub const MAPPING: u32 = 5;
     /// A call of the catalogue entered or left.
     pub const CALL: u32 = 6;
+    /// Memory of a GPU taken or given back.
+    pub const GPU: u32 = 7;
+    /// The last of them.
+    pub const LAST: u32 = GPU;
 }
 
 /// Key of the `LOST` map.

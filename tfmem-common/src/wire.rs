@@ -6,7 +6,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::unwind::MOST_WORDS;
+use crate::{gpu::WORDS, unwind::MOST_WORDS};
 
 /// Raised when a record's meaning changes. The object and the loader come from one build; recordings carry it.
 pub const VERSION: u16 = 1;
@@ -32,8 +32,9 @@ pub mod kind {
     pub const HOLD: u16 = 12;
     pub const STACK: u16 = 13;
     pub const COPY: u16 = 14;
+    pub const GPU: u16 = 15;
     /// One more than the last.
-    pub const END: u16 = 15;
+    pub const END: u16 = 16;
 }
 
 #[repr(C)]
@@ -239,6 +240,25 @@ pub struct Copy {
     pub words: [u64; 512],
 }
 
+/// A call of a GPU's driver that succeeded, see [`crate::gpu::Cookie`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Gpu {
+    pub header: Header,
+    pub call: u32,
+    /// Bits: result 0, result 1 and the structure could not be read.
+    pub unread: u32,
+    pub args: [u64; 6],
+    pub results: [u64; 2],
+    pub structure: [u64; WORDS],
+    /// Current on the thread at the call's entry; 0: none, or not known.
+    pub context: u64,
+    /// Where the call returns to.
+    pub caller: u64,
+    /// Number of the stack at the call's entry, 0: none.
+    pub stack: u64,
+}
+
 /// Pages of one stack that are sent.
 pub const MOST_PAGES: u64 = 16;
 
@@ -258,6 +278,7 @@ const _: () = assert!(size_of::<Fork>() == 32);
 const _: () = assert!(size_of::<Life>() == 24);
 const _: () = assert!(size_of::<Name>() == 168);
 const _: () = assert!(size_of::<Hold>() == 48);
+const _: () = assert!(size_of::<Gpu>() == 160);
 const _: () = assert!(size_of::<Copy>() == 64 + 4096);
 const _: () = assert!(size_of::<Stack>() == STACK_HEAD + 8 * MOST_WORDS);
 const _: () = assert!((kind::END as u32) <= crate::counters::DROPPED_SLOTS);

@@ -62,6 +62,45 @@ pub struct MallocInFlight {
     pub trace: u64,
 }
 
+/// One entry for each thread inside a call of a GPU's driver. Entered and removed here.
+#[map]
+pub static GPU_CALLS: HashMap<u64, GpuInFlight> = HashMap::with_max_entries(8192, 0);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct GpuInFlight {
+    pub args: [u64; 6],
+    pub at: u64,
+    /// As in [`MallocInFlight`]: calls of the driver may call each other, and only the outermost counts.
+    pub stack: u64,
+    pub depth: u64,
+    pub trace: u64,
+    pub caller: u64,
+    pub context: u64,
+}
+
+/// The GPU context that is current on a thread, and how many it has under that one. LRU: threads that end are not told.
+#[map]
+pub static GPU_CURRENT: LruHashMap<u64, GpuCurrent> = LruHashMap::with_max_entries(16_384, 0);
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct GpuCurrent {
+    pub context: u64,
+    pub below: u64,
+}
+
+/// The contexts under the current one.
+#[map]
+pub static GPU_BELOW: LruHashMap<GpuBelow, u64> = LruHashMap::with_max_entries(16_384, 0);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct GpuBelow {
+    pub thread: u64,
+    pub place: u64,
+}
+
 /// Offsets in the running kernel's structures, set by the loader before load.
 #[unsafe(no_mangle)]
 static KERNEL: KernelLayout = KernelLayout { fsbase: 0, files: 0, fdt: 0, fd: 0, inode: 0, ino: 0, sb: 0, dev: 0 };

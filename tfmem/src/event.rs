@@ -4,8 +4,11 @@
 //! looking at the process from outside (an *observation*: something was seen). Both travel in one stream, in order
 //! of time, so that a recording holds all that a report needs.
 
+mod gpu;
+
 use std::sync::Arc;
 
+pub use gpu::{DeviceIndex, DeviceName, Gpu, GpuKind, GpuSpace, GpuTaken, PoolRole};
 use serde::{Deserialize, Serialize};
 
 /// Address in the traced process.
@@ -58,6 +61,9 @@ pub enum Body {
     HeapFree {
         addr: Addr,
     },
+
+    /// A GPU's driver did something.
+    Gpu(Gpu),
 
     /// A mapping was made (what was there before is gone). `file`: it shows a file, `exec`: its bytes can run.
     Map {
@@ -240,6 +246,8 @@ pub enum Missed {
     Mapping,
     /// A call of the catalogue entered or left.
     Call,
+    /// Memory of a GPU taken or given back.
+    Gpu,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

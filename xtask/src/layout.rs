@@ -22,21 +22,31 @@ pub struct Environment {
     pub tensorflow: &'static str,
     /// Python versions that will do, best first.
     pub pythons: &'static [&'static str],
+    /// What is installed: `tensorflow-cpu`, or `tensorflow`, which has the GPU side.
+    pub distribution: &'static str,
 }
 
 /// Every test run has these: the first is the oldest TensorFlow the report cases hold for, the last the newest.
 pub const REQUIRED: &[Environment] = &[
-    Environment { name: "tf-2.15.1", tensorflow: "2.15.1", pythons: &["3.11", "3.10", "3.9"] },
-    Environment { name: "tf-2.21.0", tensorflow: "2.21.0", pythons: &["3.11", "3.10", "3.12", "3.13"] },
+    environment("tf-2.15.1", "2.15.1", &["3.11", "3.10", "3.9"]),
+    environment("tf-2.21.0", "2.21.0", &["3.11", "3.10", "3.12", "3.13"]),
 ];
 
 /// What `cargo xtask test --full` adds, as far as the machine has the Python for it.
 pub const EXTRA: &[Environment] = &[
-    Environment { name: "tf-2.12.0", tensorflow: "2.12.0", pythons: &["3.11", "3.10", "3.9"] },
-    Environment { name: "tf-2.18.1", tensorflow: "2.18.1", pythons: &["3.11", "3.10", "3.12"] },
-    Environment { name: "py3.12-tf-2.21.0", tensorflow: "2.21.0", pythons: &["3.12"] },
-    Environment { name: "py3.13-tf-2.21.0", tensorflow: "2.21.0", pythons: &["3.13"] },
+    environment("tf-2.12.0", "2.12.0", &["3.11", "3.10", "3.9"]),
+    environment("tf-2.18.1", "2.18.1", &["3.11", "3.10", "3.12"]),
+    environment("py3.12-tf-2.21.0", "2.21.0", &["3.12"]),
+    environment("py3.13-tf-2.21.0", "2.21.0", &["3.13"]),
 ];
+
+/// TensorFlow with its GPU side, which the tests run over a stand-in for CUDA's libraries.
+pub const GPU: Environment =
+    Environment { distribution: "tensorflow", ..environment("gpu-tf-2.18.1", "2.18.1", &["3.11", "3.10", "3.12"]) };
+
+const fn environment(name: &'static str, tensorflow: &'static str, pythons: &'static [&'static str]) -> Environment {
+    Environment { name, tensorflow, pythons, distribution: "tensorflow-cpu" }
+}
 
 impl Environment {
     pub fn dir(&self) -> PathBuf {

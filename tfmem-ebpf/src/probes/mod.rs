@@ -3,6 +3,7 @@
 mod broken;
 mod calls;
 mod chunk;
+mod gpu;
 mod heap;
 mod kernel_functions;
 mod memory;

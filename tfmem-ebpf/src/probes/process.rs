@@ -8,7 +8,7 @@ use tfmem_common::{
     wire::{Fork, Life, kind},
 };
 
-use super::memory::hold;
+use super::{gpu, memory::hold};
 use crate::{
     emit::{Wake, count, header, send},
     gate::{current, now},
@@ -71,6 +71,7 @@ pub fn sched_process_exec(_ctx: TracePointContext) -> u32 {
 #[tracepoint]
 pub fn sched_process_exit(_ctx: TracePointContext) -> u32 {
     if let Some(current) = current() {
+        gpu::thread_ends(&current);
         let wake = if current.pid() == current.tid() { Wake::Now } else { Wake::Later };
         send(kind::EXIT, Life { header: header(kind::EXIT, now(), &current) }, wake);
     }

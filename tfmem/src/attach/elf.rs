@@ -87,6 +87,7 @@ struct Dynamic {
     plt_rela_size: u64,
     /// Tables of symbol versions: only their places matter here, as bounds of other tables.
     versions: [Option<u64>; 3],
+    soname: Option<u64>,
     pie: bool,
 }
 
@@ -240,11 +241,21 @@ impl Elf {
                 elf::DT_VERSYM => found.versions[0] = Some(value),
                 elf::DT_VERNEED => found.versions[1] = Some(value),
                 elf::DT_VERDEF => found.versions[2] = Some(value),
+                elf::DT_SONAME => found.soname = Some(value),
                 elf::DT_FLAGS_1 => found.pie = value & elf::DF_1_PIE.0 != 0,
                 _ => {}
             }
         }
         Ok(found)
+    }
+
+    /// The name that the library gives itself, as far as it is a sensible one.
+    #[must_use]
+    pub fn soname(&self) -> Option<String> {
+        let dynamic = self.dynamic?;
+        let name = self.at(dynamic.strtab?.checked_add(dynamic.soname?)?, 256).ok()?;
+        let end = name.iter().position(|&byte| byte == 0)?;
+        String::from_utf8(name.get(..end)?.to_vec()).ok()
     }
 
     /// The GNU build id, as lower-case hex.

@@ -63,6 +63,8 @@ const UPROBES: &[&str] = &[
     "aligned_free",
     "call_enter",
     "call_leave",
+    "gpu_enter",
+    "gpu_leave",
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -338,7 +340,7 @@ impl Programs {
     pub fn untrack(&mut self, pid: u32) {
         // Already gone is as good as removed.
         let _ = self.processes.remove(&pid);
-        for what in what::CHUNK_TAKEN..=what::CALL {
+        for what in what::CHUNK_TAKEN..=what::LAST {
             let _ = self.lost.remove(&Key { pid, what });
         }
     }

@@ -3,6 +3,7 @@
 mod annotation;
 mod calls;
 mod chunks;
+mod gpu;
 mod matches;
 mod user;
 mod version;
@@ -96,6 +97,9 @@ impl Plan {
     /// it leave out what the file has, or a library could be hidden by another that claims its build id.
     #[must_use]
     pub fn fits(&self, elf: &Elf) -> bool {
+        if gpu::is_driver(elf) {
+            return gpu::is_plan(self, elf);
+        }
         let annotation = self.annotation.as_ref().is_none_or(|a| a.fits(elf));
         let sensible = self.points.len() <= 4 * ENTRIES.len();
         annotation
@@ -128,6 +132,9 @@ pub fn resolve(path: &Path) -> elf::Result<Plan> {
 
 /// The same for a file already open.
 pub fn resolve_in(elf: &Elf, path: &Path) -> elf::Result<Plan> {
+    if gpu::is_driver(elf) {
+        return gpu::plan(elf, path);
+    }
     let found = matches::find(elf)?;
     let version = version::of(elf, path);
     let mut plan = Plan {

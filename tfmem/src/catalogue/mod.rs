@@ -7,6 +7,7 @@
 mod call;
 mod distributed;
 pub mod features;
+pub mod gpu;
 mod pools;
 mod table;
 
@@ -210,6 +211,8 @@ pub const LANDMARKS: &[&str] = &[
     "_ZN10tensorflow12BFCAllocator11AllocateRawEmm",
     "_ZN10tensorflow4port13AlignedMallocEmi",
     "_ZN10tensorflow13DirectSession5CloseEv",
+    "cuMemAllocFromPoolAsync",
+    "cuMemAlloc_v2",
 ];
 
 /// Names of C++ types that a program with TensorFlow linked in has among its data, stripped or not: what
@@ -236,7 +239,7 @@ pub const DISTRIBUTIONS: &[&str] = &[
 /// A number that changes when the catalogue does: plans made with another catalogue are stale.
 #[must_use]
 pub fn fingerprint() -> u64 {
-    digest(format!("{ENTRIES:?}{POOLS:?}{ANNOTATION:?}").into_bytes())
+    digest(format!("{ENTRIES:?}{POOLS:?}{ANNOTATION:?}{:?}", gpu::ENTRIES).into_bytes())
 }
 
 /// FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>): stable between builds, unlike the standard hasher.

@@ -273,7 +273,7 @@ impl Trial {
         while let Some(record) = self.ring.next() {
             match decode(&record) {
                 Ok(Record::Event(event)) => events.push(event),
-                Ok(Record::Hold(_) | Record::Copy(_)) => {}
+                Ok(Record::Hold(_) | Record::Copy(_) | Record::Nothing) => {}
                 Err(error) => log::debug!("a record that cannot be read: {error}"),
             }
         }

@@ -122,6 +122,9 @@ impl Process {
     }
 
     fn no_region(&mut self, region: &Region) {
+        if self.gpu.forget_region(region.start) {
+            return;
+        }
         self.heap.set_pool(region.start, 0);
         self.regions = self.regions.saturating_sub(1);
         self.region_bytes = self.region_bytes.wrapping_sub(region.bytes);
@@ -132,10 +135,15 @@ impl Process {
         let Some(addr) = self.names.pools.get(row.pool) else { return };
         self.regions = self.regions.saturating_sub(1);
         self.region_bytes = self.region_bytes.wrapping_sub(row.bytes);
+        self.region_is_gone(addr, row.addr, row.bytes);
+    }
+
+    /// The pool has this region no more, and no chunk can be left in it.
+    pub(super) fn region_is_gone(&mut self, addr: Addr, start: Addr, bytes: u64) {
         let Some(pool) = self.pools.get_mut(&addr) else { return };
-        pool.regions.retain(|r| r.start != row.addr);
+        pool.regions.retain(|r| r.start != start);
         if pool.chunks > 0 {
-            self.drop_chunks(addr, row.addr, row.addr.saturating_add(row.bytes));
+            self.drop_chunks(addr, start, start.saturating_add(bytes));
         }
     }
 
@@ -180,7 +188,7 @@ impl Process {
     }
 
     /// The pool at this address; one that is not known was there before its constructor could be seen.
-    fn pool(&mut self, addr: Addr, at: u64) -> &mut Pool {
+    pub(super) fn pool(&mut self, addr: Addr, at: u64) -> &mut Pool {
         self.pools.entry(addr).or_insert_with(|| Pool {
             addr,
             name: None,
@@ -197,7 +205,7 @@ impl Process {
         })
     }
 
-    const fn unknown_free(&mut self, expected: bool) {
+    pub(super) const fn unknown_free(&mut self, expected: bool) {
         if self.inherits {
             self.anomalies.inherited_frees += 1;
         } else if expected {

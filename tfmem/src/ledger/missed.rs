@@ -36,7 +36,8 @@ impl Losses {
 
     /// A stale block of this layer was found out: an address was handed out that was still alive, or the like.
     pub const fn found(&mut self, layer: BlockLayer) {
-        self.found[layer as usize] += 1;
+        let kind = if matches!(layer, BlockLayer::Chunk) { 0 } else { 1 };
+        self.found[kind] += 1;
     }
 
     /// Another program took over: its figures are exact until more is lost.
@@ -76,7 +77,7 @@ impl Process {
         let known = |pool: &Pool| !pool.seeded && (pool.chunks == 0 || !pool.regions.is_empty());
         let all = self.region_bound().is_none() && self.pools.values().all(known);
         // A ledger that lost regions may know more in use than there is room for.
-        all.then(|| self.region_bytes.max(self.chunks.bytes()))
+        all.then(|| self.totals().region_bytes.max(self.chunks.bytes()))
     }
 
     /// The same of heap blocks that are not regions of a pool.
@@ -89,6 +90,13 @@ impl Process {
     #[must_use]
     pub fn region_bound(&self) -> Option<Bound> {
         self.heap_part(|row| row.pool != 0, self.region_bytes)
+    }
+
+    /// The same of memory of GPUs: how much the lost calls were about is not known.
+    #[must_use]
+    pub fn gpu_bound(&self) -> Option<Bound> {
+        let lost = self.losses.of(Missed::Gpu).records;
+        (lost > 0).then_some(Bound { at_least: None, at_most: None, missed: lost, stale: lost })
     }
 
     /// The same of mappings: nothing is known of them until they are read again.

@@ -5,6 +5,7 @@
 
 mod calls;
 pub mod distributed;
+pub mod gpu;
 mod handles;
 pub mod map;
 mod memory;
@@ -28,7 +29,7 @@ pub use process::Process;
 pub use sessions::Sessions;
 pub use stacks::Stacks;
 
-use crate::event::{Body, Event, Missed};
+use crate::event::{Body, Event, Gpu, Missed};
 use types::Change;
 
 /// Two readings of one process' start agree to a clock tick; further apart they are of two processes.
@@ -119,6 +120,9 @@ impl Ledger {
         self.events += 1;
         if let Body::ChunkAlloc { bytes, .. } | Body::HeapAlloc { bytes, .. } = event.body {
             self.stacks.count(bytes, event.stack);
+        }
+        if let Body::Gpu(Gpu::Taken(taken)) = &event.body {
+            self.stacks.count(taken.bytes, event.stack);
         }
         match &event.body {
             Body::OpName { op, name } => {
@@ -266,6 +270,7 @@ const fn begins(body: &Body) -> bool {
             | Body::Mark { .. }
             | Body::UserLeave { .. }
             | Body::Missed { .. }
+            | Body::Gpu(Gpu::GivenBack { .. } | Gpu::Unmapped { .. } | Gpu::ContextGone { .. } | Gpu::PoolGone { .. })
     )
 }
 
@@ -281,5 +286,6 @@ const fn of_memory(body: &Body) -> bool {
             | Body::Remap { .. }
             | Body::Brk { .. }
             | Body::Advise { .. }
+            | Body::Gpu(_)
     ) || matches!(body, Body::Missed { what, .. } if !matches!(what, Missed::Call))
 }

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use crate::event::{Addr, Body, Event, ExitStatus, LibraryInfo, ProcessInfo, Snapshot};
 use crate::ledger::calls::{Steps, Thread};
 use crate::ledger::distributed::{Masters, Servers, WorkerSessions};
+use crate::ledger::gpu::Gpus;
 use crate::ledger::map::{MemoryMap, kind_of};
 use crate::ledger::missed::Losses;
 use crate::ledger::sessions::Sessions;
@@ -51,6 +52,8 @@ pub struct Process {
     pub advised_bytes: u64,
     /// Events from probes, observations not counted.
     pub events: u64,
+    /// Memory of GPUs.
+    pub gpu: Gpus,
 
     /// Memory copied from the parent is still there: it forked and has not called `exec`.
     pub(super) inherits: bool,
@@ -103,9 +106,9 @@ impl Process {
         self.sessions.counts()
     }
 
-    /// Chunks and heap blocks alive, in no order.
+    /// Chunks, heap blocks and blocks of GPUs alive, in no order.
     pub fn allocations(&self) -> impl Iterator<Item = Allocation> + '_ {
-        self.chunks().chain(self.heap_blocks())
+        self.chunks().chain(self.heap_blocks()).chain(self.gpu.allocations())
     }
 
     pub fn chunks(&self) -> impl Iterator<Item = Allocation> + '_ {
@@ -123,17 +126,22 @@ impl Process {
         let table = match layer {
             BlockLayer::Chunk => &self.chunks,
             BlockLayer::Heap => &self.heap,
+            BlockLayer::Device | BlockLayer::Pinned | BlockLayer::Managed => return self.gpu.allocation(layer, addr),
         };
         table.get(addr).map(|row| self.names.view(layer, row))
     }
 
     #[must_use]
     pub fn totals(&self) -> Totals {
+        let (device_bytes, pinned_bytes, managed_bytes) = self.gpu.totals();
         Totals {
             chunk_bytes: self.chunks.bytes(),
             chunks: self.chunks.len(),
-            region_bytes: self.region_bytes,
-            regions: self.regions,
+            region_bytes: self.region_bytes.wrapping_add(self.gpu.region_bytes()),
+            regions: self.regions.saturating_add(self.gpu.regions()),
+            device_bytes,
+            pinned_bytes,
+            managed_bytes,
             heap_bytes: self.heap.bytes().wrapping_sub(self.region_bytes),
             heap_blocks: self.heap.len().saturating_sub(self.regions),
             mapping_bytes: self.map.bytes(),
@@ -206,6 +214,7 @@ impl Process {
                 self.map.remap((*old_start, *old_len), (*start, *len), *keep_old, (began, at), tid);
             }
             Body::Missed { what, total } => self.missed(at, *what, *total),
+            Body::Gpu(gpu) => self.gpu_call(event, gpu),
             Body::Brk { end } => self.map.set_break(*end, at, tid),
             Body::Advise { len, advice, .. } => {
                 // MADV_DONTNEED, MADV_FREE, MADV_REMOVE, MADV_DONTNEED_LOCKED: those that give pages back.
@@ -293,6 +302,7 @@ impl Process {
         self.pools.clear();
         self.chunks = Table::default();
         self.heap = Table::default();
+        self.gpu = Gpus::default();
         self.names = Names::default();
         (self.regions, self.region_bytes) = (0, 0);
         self.map = MemoryMap::default();

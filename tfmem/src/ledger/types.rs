@@ -38,6 +38,10 @@ pub enum BlockLayer {
     Chunk,
     /// A block of TensorFlow's aligned allocator. With `pool` set it is a region of that pool.
     Heap,
+    /// Memory of a GPU, page-locked host memory, managed memory. With `pool` set it is a region of that pool.
+    Device,
+    Pinned,
+    Managed,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -120,6 +124,10 @@ pub struct Totals {
     pub heap_bytes: u64,
     pub heap_blocks: u64,
     pub mapping_bytes: u64,
+    /// Memory of GPUs, regions of pools included; likewise page-locked host memory and managed memory.
+    pub device_bytes: u64,
+    pub pinned_bytes: u64,
+    pub managed_bytes: u64,
 }
 
 /// A figure that is not exact because records were lost: the truth lies between the two, both included.

@@ -197,6 +197,7 @@ impl Live {
                     }
                     Record::Hold(hold) => self.hold(hold),
                     Record::Copy(copy) => self.stacks.copied(&copy),
+                    Record::Nothing => {}
                 }
             }
             // More may be waiting that happened meanwhile: what counts is how far the buffer was read, not the clock.

@@ -185,6 +185,9 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
         log::warn!("{}: {}", line.name, missing.reason);
     }
     let mut blind = blind(&line.name, |name| plan.tells(name, &refused));
+    if plan.library.framework == catalogue::gpu::FRAMEWORK {
+        blind.extend(plan.missing.iter().map(|missing| missing.entry.clone()));
+    }
     let chunks = plan.chunks_unseen().map(|missing| missing.entry.clone());
     blind.extend(chunks.filter(|entry| !blind.contains(entry)));
     let missing = plan.missing.iter().map(|missing| missing.entry.clone());

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+mod device;
 mod growth;
 mod history;
+pub use device::{Device, DeviceBands, StreamPool};
 pub use growth::{Growth, Prediction};
 pub use history::{EndedSession, HandleCount, Handles, OpenSession, Sessions, Timeline, TimelineBand, TimelineDevice};
 
@@ -184,15 +186,6 @@ pub struct Bound {
     pub maybe_freed: u64,
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Device {
-    pub index: u32,
-    pub uuid: String,
-    pub nvml_bytes: Option<u64>,
-    pub explained_bytes: u64,
-    pub unexplained_bytes: Option<u64>,
-}
-
 /// Resident bytes in disjoint bands: what is known adds up to `rss_bytes`. `null`: not known, its bytes are in
 /// `mappings_other`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -255,6 +248,8 @@ pub struct Side {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<Bound>,
     pub bands: Bands,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<Device>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -264,6 +259,14 @@ pub struct Pool {
     pub class: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<u32>,
+    /// What its regions are, where they are the driver's: `device`, `pinned`, `managed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Layer>,
+    /// Of such a pool: bytes of regions without a chunk in use, and host memory that its tables of handles take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_regions_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handle_tables_bytes: Option<u64>,
     pub regions: u64,
     pub regions_bytes: u64,
     pub in_use_bytes: u64,

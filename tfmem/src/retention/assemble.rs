@@ -158,9 +158,9 @@ impl Builder<'_> {
         Now {
             observed_at: rss.map(|(at, _)| self.clock.rfc3339(at)),
             rss_bytes: rss.map(|(_, bytes)| bytes),
-            layers: super::record::layers(&self.process.totals(), watched(self.process)),
+            layers: super::record::layers(self.process, watched(self.process)),
             bounds: super::record::bounds(self.process),
-            devices: Vec::new(),
+            devices: super::devices::devices(self.process),
         }
     }
 
@@ -193,6 +193,7 @@ impl Builder<'_> {
             layers: side.layers,
             bounds: side.bounds.clone(),
             bands: side.bands,
+            devices: side.devices.clone(),
         }
     }
 

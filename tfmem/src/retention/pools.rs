@@ -1,5 +1,6 @@
 //! Pools at a boundary: what is in use, what is free, and whether later work used the free part again.
 
+use super::devices;
 use super::record::PoolRow;
 use super::scene::{Baseline, Scene};
 use crate::event::Addr;
@@ -47,10 +48,14 @@ pub(super) fn region_bytes(pool: &Pool) -> u64 {
 pub(super) fn rows(scene: &Scene) -> Vec<PoolRow> {
     let row = |(&addr, pool): (&Addr, &Pool)| {
         let used = Use::of(scene.process, addr, pool, scene.baselines.get(&addr));
+        let made = devices::of(scene.process, pool);
         let pool = model::Pool {
             name: scene.pool_name(addr),
             class: "BFCAllocator".to_owned(),
-            device: None,
+            device: made.and_then(|made| made.device),
+            memory: made.map(|made| made.layer),
+            idle_regions_bytes: made.map(|_| devices::idle_regions(scene.process, addr, pool).1),
+            handle_tables_bytes: made.map(|_| devices::handle_tables(scene.process, pool)),
             regions: used.regions,
             regions_bytes: used.regions_bytes,
             in_use_bytes: pool.in_use,

@@ -8,8 +8,8 @@ use super::predictions::Walk;
 use crate::event::{Addr, Snapshot};
 use crate::ledger::Process;
 use crate::ledger::distributed::ServerId;
-use crate::ledger::types::{self, BlockLayer, SessionId, Totals};
-use crate::report::model::{Bands, Bound, BoundaryKind, Layer, Layers, Pool, Survivor, Verdict};
+use crate::ledger::types::{self, BlockLayer, SessionId};
+use crate::report::model::{Bands, Bound, BoundaryKind, Device, Layer, Layers, Pool, Survivor, Verdict};
 
 /// The process on one side of a boundary.
 #[derive(Clone, Debug, Default)]
@@ -19,10 +19,11 @@ pub(super) struct Side {
     pub layers: Layers,
     pub bounds: Vec<Bound>,
     pub bands: Bands,
+    pub devices: Vec<Device>,
 }
 
 impl Side {
-    pub const fn of(layers: Layers, bounds: Vec<Bound>) -> Self {
+    pub const fn of(layers: Layers, bounds: Vec<Bound>, devices: Vec<Device>) -> Self {
         let bands = Bands {
             pool_in_use: None,
             pool_free: None,
@@ -32,7 +33,7 @@ impl Side {
             files: None,
             unexplained: None,
         };
-        Self { observed: None, rss: None, layers, bounds, bands }
+        Self { observed: None, rss: None, layers, bounds, bands, devices }
     }
 
     pub const fn see(&mut self, look: &Look) {
@@ -188,6 +189,7 @@ pub(super) fn bounds(process: &Process) -> Vec<Bound> {
         (Layer::PoolRegion, process.region_bound()),
         (Layer::Heap, process.heap_bound()),
         (Layer::Mapping, process.mapping_bound()),
+        (Layer::Device, process.gpu_bound()),
     ];
     let bound = |(layer, bound): (Layer, Option<types::Bound>)| {
         let types::Bound { at_least, at_most, missed, stale } = bound?;
@@ -197,13 +199,17 @@ pub(super) fn bounds(process: &Process) -> Vec<Bound> {
     all.into_iter().filter_map(bound).collect()
 }
 
-/// Sums of the ledger as layers. `watched`: TensorFlow's probes are in the process; without them nobody looked.
-pub(super) fn layers(totals: &Totals, watched: bool) -> Layers {
+/// Sums of the ledger as layers. `watched`: TensorFlow's probes are in the process; without them nobody looked. The same
+/// holds for the GPU's driver.
+pub(super) fn layers(process: &Process, watched: bool) -> Layers {
+    let totals = process.totals();
+    let gpu = super::devices::watched(process);
     let seen = |bytes: u64| (watched || bytes > 0).then_some(bytes);
+    let told = |bytes: u64| gpu.then_some(bytes);
     Layers {
-        device: None,
-        pinned: None,
-        managed: None,
+        device: told(totals.device_bytes),
+        pinned: told(totals.pinned_bytes),
+        managed: told(totals.managed_bytes),
         pool_region: seen(totals.region_bytes),
         pool_chunk: seen(totals.chunk_bytes),
         mapping: (totals.mapping_bytes > 0).then_some(totals.mapping_bytes),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::event::Addr;
+use crate::event::{Addr, DeviceIndex};
 use crate::ledger::types::{Allocation, BlockLayer, Session, SessionId};
 use crate::ledger::{Ledger, Process};
 use crate::report::model::BoundaryKind;
@@ -62,6 +62,15 @@ impl Scene<'_> {
     pub fn pool_name(&self, pool: Addr) -> String {
         let named = self.process.pools.get(&pool).and_then(|p| p.name.as_deref());
         named.filter(|n| !n.is_empty()).map_or_else(|| format!("pool@{pool:#x}"), str::to_owned)
+    }
+
+    /// The GPU that an allocation, or a chunk's pool, is on.
+    pub fn device(&self, a: &Allocation) -> Option<DeviceIndex> {
+        match (a.layer, a.pool) {
+            (BlockLayer::Chunk, Some(pool)) => super::devices::of(self.process, self.process.pools.get(&pool)?)?.device,
+            (BlockLayer::Chunk | BlockLayer::Heap, _) => None,
+            _ => self.process.gpu.device_of(a.layer, a.addr),
+        }
     }
 
     /// `session 3`, `worker session 4f2ac1e09b3d5a78`
@@ -143,5 +152,5 @@ pub(super) fn ended(session: &Session) -> Option<u64> {
 /// Blocks that count as memory of the program. A region does not: what is in use of it are its chunks, and the rest is
 /// the pool's reserve.
 pub(super) const fn is_memory(a: &Allocation) -> bool {
-    !matches!((a.layer, a.pool), (BlockLayer::Heap, Some(_)))
+    matches!((a.layer, a.pool), (BlockLayer::Chunk, _) | (_, None))
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::causes::{self, Claimed};
+use super::devices;
 use super::holders;
 use super::own_code;
 use super::place::{place, region_text};
@@ -15,7 +16,7 @@ use super::scene::Scene;
 use super::stacks;
 use crate::event::{Addr, StackId};
 use crate::ledger::types::{BlockLayer, SessionId};
-use crate::report::model::{Cause, Layer, PythonOf, Survivor, Verdict};
+use crate::report::model::{Cause, PythonOf, Survivor, Verdict};
 use crate::report::units::counted;
 
 /// What the blocks of a group have in common.
@@ -32,6 +33,8 @@ pub(super) struct Key {
     pub stack: Option<StackId>,
     /// Where the step began in which it was allocated.
     pub launch: Option<StackId>,
+    /// The GPU that it is on, as the program numbers it.
+    pub device: Option<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -93,6 +96,7 @@ fn group(scene: &Scene) -> Vec<Group> {
             holder: scene.holders.of(a.addr),
             stack: a.stack,
             launch: a.launch,
+            device: scene.device(&a),
         };
         let group = groups.entry(key).or_insert_with_key(|key| Group {
             key: key.clone(),
@@ -118,11 +122,14 @@ fn group(scene: &Scene) -> Vec<Group> {
 
 type Rank<'a> = (
     (BlockLayer, Cause, Option<SessionId>, Option<Addr>),
-    (Option<&'a str>, [u8; 8], Option<usize>, Option<StackId>, Option<StackId>),
+    (Option<&'a str>, [u8; 8], Option<usize>, Option<StackId>, Option<StackId>, Option<u32>),
 );
 
 fn rank(key: &Key) -> Rank<'_> {
-    ((key.layer, key.cause, key.owner, key.pool), (key.op.as_deref(), key.region, key.holder, key.stack, key.launch))
+    (
+        (key.layer, key.cause, key.owner, key.pool),
+        (key.op.as_deref(), key.region, key.holder, key.stack, key.launch, key.device),
+    )
 }
 
 /// A row for each group that is large enough, and one for all others of a cause and layer, so that the sums of both
@@ -159,8 +166,17 @@ fn folded(scene: &Scene, groups: Vec<&mut Group>) -> Option<Row> {
         sum.oldest = sum.oldest.min(g.oldest);
         ranges.append(&mut g.ranges);
     }
-    sum.key =
-        Key { owner: None, pool: None, op: None, region: [0; 8], holder: None, stack: None, launch: None, ..sum.key };
+    sum.key = Key {
+        owner: None,
+        pool: None,
+        op: None,
+        region: [0; 8],
+        holder: None,
+        stack: None,
+        launch: None,
+        device: None,
+        ..sum.key
+    };
     let mut row = row(scene, &sum, ranges);
     row.survivor.folded_groups = Some(n);
     Some(row)
@@ -190,10 +206,7 @@ fn row(scene: &Scene, group: &Group, ranges: Vec<(Addr, u64)>) -> Row {
     let mut place = place(group.key.op.as_deref(), region_text(group.key.region));
     (place.python, place.python_of) = python(scene, &group.key).map_or((None, None), |(line, of)| (Some(line), of));
     let survivor = Survivor {
-        layer: match group.key.layer {
-            BlockLayer::Chunk => Layer::PoolChunk,
-            BlockLayer::Heap => Layer::Heap,
-        },
+        layer: devices::layer(group.key.layer),
         bytes: group.bytes,
         resident_bytes: None,
         count: group.count,
@@ -202,7 +215,7 @@ fn row(scene: &Scene, group: &Group, ranges: Vec<(Addr, u64)>) -> Row {
         cause: group.key.cause,
         owner: group.key.owner.map(|id| session(scene, id)).or_else(|| holder(scene, group)),
         pool: group.key.pool.map(|pool| scene.pool_name(pool)),
-        device: None,
+        device: group.key.device,
         place,
         stack: group.key.stack.map(stacks::name),
     };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::devices;
 use super::growth;
 use super::holders::Holders;
 use super::pools::{self, region_bytes};
@@ -323,12 +324,12 @@ pub(super) fn watched(process: &Process) -> bool {
 }
 
 fn side(process: &Process) -> Side {
-    Side::of(layers(&process.totals(), watched(process)), bounds(process))
+    Side::of(layers(process, watched(process)), bounds(process), devices::devices(process))
 }
 
 pub(super) fn in_use(process: &Process) -> u64 {
     let totals = process.totals();
-    totals.chunk_bytes.saturating_add(totals.heap_bytes)
+    totals.chunk_bytes.saturating_add(totals.heap_bytes).saturating_add(process.gpu.outside_pools())
 }
 
 /// The session's memory as its closing call finds it.

@@ -36,6 +36,8 @@ pub enum Record {
     Hold(Hold),
     /// A page of the memory of a stack that comes next.
     Copy(Box<wire::Copy>),
+    /// A call that turned out to change nothing that matters.
+    Nothing,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +85,14 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
             let record: &wire::Memory = view(kind::MEMORY, bytes)?;
             stack = record.stack;
             memory_call(record)?
+        }
+        kind::GPU => {
+            let record: &wire::Gpu = view(kind::GPU, bytes)?;
+            stack = record.stack;
+            match catalogue::gpu::event(record) {
+                Some(gpu) => Body::Gpu(gpu),
+                None => return Ok(Record::Nothing),
+            }
         }
         kind::STACK => Body::Stack(Arc::new(frames(bytes)?)),
         kind::FORK => {

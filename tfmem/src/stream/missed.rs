@@ -42,6 +42,7 @@ const fn missed(number: u32) -> Option<Missed> {
         what::HEAP_GIVEN_BACK => Missed::HeapGivenBack,
         what::MAPPING => Missed::Mapping,
         what::CALL => Missed::Call,
+        what::GPU => Missed::Gpu,
         _ => return None,
     })
 }

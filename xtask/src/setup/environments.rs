@@ -35,7 +35,7 @@ pub fn ensure(environment: &Environment) -> Result<()> {
             "--only-binary",
             ":all:",
         ])
-        .arg(format!("tensorflow-cpu=={}", environment.tensorflow))
+        .arg(format!("{}=={}", environment.distribution, environment.tensorflow))
         .run()?;
     if !imports(environment) {
         bail!("{what} was installed to {} but cannot be imported", dir.display());

@@ -52,6 +52,9 @@ pub fn ensure(extent: Extent) -> Result<()> {
     for environment in required {
         environments::ensure(environment)?;
     }
+    if matches!(extent, Extent::Tests | Extent::Full) {
+        environments::ensure_if_possible(&layout::GPU)?;
+    }
     if extent == Extent::Full {
         layout::EXTRA.iter().try_for_each(environments::ensure_if_possible)?;
     }

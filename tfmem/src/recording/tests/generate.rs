@@ -5,8 +5,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use crate::event::{
-    Body, Call, Event, ExitStatus, Job, LibraryInfo, Mapping, MappingKind, Missed, MissedTotal, Origin, ProcessInfo,
-    Snapshot,
+    Body, Call, Event, ExitStatus, Gpu, GpuKind, GpuSpace, GpuTaken, Job, LibraryInfo, Mapping, MappingKind, Missed,
+    MissedTotal, Origin, ProcessInfo, Snapshot,
 };
 
 /// Few threads, and times that mostly go up; every kind of body with any values.
@@ -89,6 +89,11 @@ fn users() -> BoxedStrategy<Body> {
         }),
         any::<u16>().prop_map(|number| Body::UserEnter { number }),
         any::<u16>().prop_map(|number| Body::UserLeave { number }),
+        (word(), word(), word(), proptest::option::of(any::<u32>())).prop_map(|(addr, bytes, context, device)| {
+            let (kind, pool, caller) = (GpuKind::Linear, bytes ^ 1, context ^ 1);
+            Body::Gpu(Gpu::Taken(GpuTaken { kind, addr, bytes, device, context, pool, caller }))
+        }),
+        word().prop_map(|addr| Body::Gpu(Gpu::GivenBack { space: GpuSpace::Memory, addr })),
     ]
     .boxed()
 }

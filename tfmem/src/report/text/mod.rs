@@ -1,5 +1,6 @@
 //! What a person reads: one screen, verdicts first.
 
+mod devices;
 mod explained;
 pub(crate) mod page;
 mod rounds;

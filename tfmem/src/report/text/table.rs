@@ -2,13 +2,20 @@
 
 use std::collections::BTreeSet;
 
+use super::devices;
 use super::page::{Page, Tone};
 use crate::report::model::{Boundary, BoundaryKind, Layer, Process, Side};
 use crate::report::units::{bytes_or, counted, percent, percent_whole, span_ms};
 
 /// Layers as a person calls them, from the innermost outwards.
-const LAYERS: [(&str, Layer); 3] =
-    [("pool chunks in use", Layer::PoolChunk), ("pool regions", Layer::PoolRegion), ("heap in use", Layer::Heap)];
+const LAYERS: [(&str, Layer); 6] = [
+    ("pool chunks in use", Layer::PoolChunk),
+    ("pool regions", Layer::PoolRegion),
+    ("GPU memory", Layer::Device),
+    ("managed memory", Layer::Managed),
+    ("page-locked memory", Layer::Pinned),
+    ("heap in use", Layer::Heap),
+];
 
 /// The boundaries worth a table: the last close, and the end.
 pub fn telling(process: &Process) -> Vec<&Boundary> {
@@ -53,6 +60,7 @@ fn closing(page: &mut Page, b: &Boundary) {
     row(page, "resident (RSS)", &rss, &explained(&b.after), Tone::Plain);
     not_exact(page, &b.after);
     parts(page, &b.after);
+    devices::render(page, &b.after);
 }
 
 /// What was there at the end, and how much of it was resident.
@@ -67,13 +75,22 @@ fn ending(page: &mut Page, b: &Boundary) {
         let resident = match layer {
             Layer::PoolChunk => bands.pool_in_use,
             Layer::PoolRegion => bands.pool_in_use.zip(bands.pool_free).map(|(used, free)| used.saturating_add(free)),
-            _ => bands.heap_in_use,
+            Layer::Heap => bands.heap_in_use,
+            _ => None,
         };
-        row(page, name, &[&bytes_or(held, "?"), &bytes_or(resident, "?")], &note(b, layer), Tone::Plain);
+        let elsewhere = matches!(layer, Layer::Device | Layer::Managed | Layer::Pinned);
+        row(
+            page,
+            name,
+            &[&bytes_or(held, "?"), &bytes_or(resident, if elsewhere { "" } else { "?" })],
+            &note(b, layer),
+            Tone::Plain,
+        );
     }
     row(page, "resident (RSS)", &["", &bytes_or(b.after.rss_bytes, "?")], &explained(&b.after), Tone::Plain);
     not_exact(page, &b.after);
     parts(page, &b.after);
+    devices::render(page, &b.after);
 }
 
 /// Figures that are not exact, because records were lost.
@@ -144,6 +161,9 @@ const fn bytes_in(side: &Side, layer: Layer) -> Option<u64> {
     match layer {
         Layer::PoolChunk => side.layers.pool_chunk,
         Layer::PoolRegion => side.layers.pool_region,
+        Layer::Device => side.layers.device,
+        Layer::Managed => side.layers.managed,
+        Layer::Pinned => side.layers.pinned,
         _ => side.layers.heap,
     }
 }

@@ -6,6 +6,7 @@
 
 mod before_attach;
 mod function_traces;
+mod gpu_reserve;
 mod graph_retained;
 mod heap_reserve;
 mod held;
@@ -39,7 +40,7 @@ pub(super) struct Claimed<'a> {
 }
 
 /// In order of precedence. The last one claims whatever is left.
-pub(super) static RULES: [Rule; 12] = [
+pub(super) static RULES: [Rule; 14] = [
     before_attach::RULE,
     session_open::RULE,
     worker_state::RULE,
@@ -50,6 +51,8 @@ pub(super) static RULES: [Rule; 12] = [
     graph_retained::RULE,
     python_reference::RULE,
     pool_reserve::RULE,
+    gpu_reserve::DEVICE,
+    gpu_reserve::PINNED,
     heap_reserve::RULE,
     unexplained::RULE,
 ];

@@ -6,6 +6,7 @@ use crate::event::{Addr, Holder, HolderKind};
 use crate::ledger::types::{Allocation, Pool};
 use crate::report::model::{Cause, Refs, Verdict};
 use crate::report::units::{bytes, counted, ordinal, plain};
+use crate::retention::devices;
 use crate::retention::pools::Use;
 use crate::retention::scene::Scene;
 
@@ -17,7 +18,9 @@ const fn claims(_: &Scene, _: &Allocation) -> bool {
 }
 
 fn verdicts(scene: &Scene, _: &Claimed) -> Vec<Verdict> {
-    let seen = scene.process.pools.iter().filter_map(|(&addr, pool)| verdict(scene, addr, pool));
+    // Those on a GPU are another matter.
+    let host = scene.process.pools.iter().filter(|(_, pool)| devices::of(scene.process, pool).is_none());
+    let seen = host.filter_map(|(&addr, pool)| verdict(scene, addr, pool));
     let older = scene.holders.of_kind(HolderKind::Pool).filter(|_| scene.is_end());
     seen.chain(older.filter_map(|holder| from_before(scene, holder))).collect()
 }
@@ -56,13 +59,6 @@ fn verdict(scene: &Scene, addr: Addr, pool: &Pool) -> Option<Verdict> {
     }
     let name = scene.pool_name(addr);
     let regions = counted(used.regions, "region");
-    let figures = format!(
-        "{} in use, {} free of {} in {regions}, largest free chunk {}",
-        bytes(pool.in_use),
-        bytes(free),
-        bytes(used.regions_bytes),
-        bytes(used.largest_free)
-    );
     Some(Verdict {
         cause: Cause::PoolReserve,
         bytes: free,
@@ -72,14 +68,25 @@ fn verdict(scene: &Scene, addr: Addr, pool: &Pool) -> Option<Verdict> {
             plain(&name, 40),
             bytes(used.largest_free)
         ),
-        evidence: vec![reuse(scene, addr, &used), figures],
+        evidence: vec![reuse(scene, addr, &used), figures(pool, &used)],
         gives_back: "nothing to do: only the end of the process gives it back; not a leak".to_owned(),
         refs: Refs { pools: vec![name], ..Refs::default() },
     })
 }
 
+pub(super) fn figures(pool: &Pool, used: &Use) -> String {
+    format!(
+        "{} in use, {} free of {} in {}, largest free chunk {}",
+        bytes(pool.in_use),
+        bytes(used.regions_bytes.saturating_sub(pool.in_use)),
+        bytes(used.regions_bytes),
+        counted(used.regions, "region"),
+        bytes(used.largest_free)
+    )
+}
+
 /// Whether later work used the pool's memory again.
-fn reuse(scene: &Scene, addr: Addr, used: &Use) -> String {
+pub(super) fn reuse(scene: &Scene, addr: Addr, used: &Use) -> String {
     // A few bytes for bookkeeping are no proof.
     let enough = used.handed_out_since >= scene.min_bytes.max(1);
     let kept = "The pool is kept for the life of the process";

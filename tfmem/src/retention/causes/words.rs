@@ -119,6 +119,9 @@ impl Place {
             (BlockLayer::Chunk, Some(pool)) => format!("pool \"{}\"", plain(&scene.pool_name(pool), 40)),
             (BlockLayer::Chunk, None) => "a pool".to_owned(),
             (BlockLayer::Heap, _) => "the heap".to_owned(),
+            (BlockLayer::Device, _) => "memory of a GPU outside TensorFlow's pools".to_owned(),
+            (BlockLayer::Pinned, _) => "page-locked host memory".to_owned(),
+            (BlockLayer::Managed, _) => "managed memory".to_owned(),
         };
         let (first, rest) = match self.owners.split_first() {
             Some(((_, first), rest)) => (*first, rest),
