@@ -34,9 +34,11 @@ use super::{
     tracefs,
 };
 
+mod kept;
 mod unwind;
 
 use crate::target::clock;
+pub use kept::Kept;
 pub use unwind::{Stacks, Unwind};
 
 /// The BPF object, built by `build.rs`. Aligned, as the ELF reader casts it.

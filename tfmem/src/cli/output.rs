@@ -57,6 +57,7 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
             Stacks::Copy => link::Stacks::Copy,
             Stacks::Off => link::Stacks::Off,
         },
+        rare: None,
     };
     let (mut live, capabilities) = Live::new(live, sink, guard)?;
     if let Some(file) = recording {

@@ -9,6 +9,7 @@ pub mod clock;
 mod follow;
 mod holders;
 mod look;
+mod now;
 pub mod place;
 mod pools;
 mod record;
@@ -32,6 +33,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use rustc_hash::FxHashMap;
 
 pub use clock::WallClock;
+pub use now::{Judged, Now};
 
 use crate::event::{Body, Call, Event};
 use crate::ledger::types::Change;
