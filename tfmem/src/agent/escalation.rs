@@ -53,10 +53,9 @@ pub struct Escalations {
 }
 
 impl Escalations {
-    pub const fn new(settings: Escalation) -> Self {
+    pub fn new(settings: Escalation) -> Self {
         let (running, rested) = (BTreeMap::new(), BTreeMap::new());
-        let counts = Counts { by_hand: 0, by_rule: 0, refused: 0, cut_short: 0 };
-        Self { settings, running, rested, over_limit: false, counts }
+        Self { settings, running, rested, over_limit: false, counts: Counts::default() }
     }
 
     pub fn configure(&mut self, settings: Escalation) {

@@ -3,15 +3,27 @@
 use super::exit::{FAILED, Failure};
 use crate::{
     catalogue::features::OLDEST_KERNEL,
-    doctor::{facts, privilege::Held},
+    doctor::{
+        facts,
+        privilege::{Capability, Held, NEEDED},
+    },
 };
 
 /// # Errors
 /// Names what is missing and how to get it.
 pub fn check() -> Result<(), Failure> {
+    check_for(NEEDED)
+}
+
+/// The same for one who needs less: the agent goes without `CAP_SYS_ADMIN`.
+///
+/// # Errors
+/// Names what is missing and how to get it.
+pub fn check_for(needed: &[Capability]) -> Result<(), Failure> {
     kernel(&facts::release())?;
-    let missing: Vec<String> =
-        Held::read().missing().iter().map(|(_, name, purpose)| format!("{name} (to {purpose})")).collect();
+    let held = Held::read();
+    let missing = needed.iter().filter(|&&capability| !held.has(capability));
+    let missing: Vec<String> = missing.map(|(_, name, purpose)| format!("{name} (to {purpose})")).collect();
     if missing.is_empty() {
         return Ok(());
     }

@@ -147,6 +147,7 @@ impl Libraries {
 
     /// The process ended or became another program.
     pub fn forget(&mut self, pid: u32) {
+        self.rare(pid);
         self.announced.retain(|&(of, _)| of != pid);
     }
 }

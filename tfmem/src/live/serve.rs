@@ -32,6 +32,8 @@ use crate::{
 /// something wake by themselves.
 const BUSY: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_millis(500);
+/// But not more often than this: hundreds of processes that close something shall cost no more than a few.
+const FASTEST: Duration = Duration::from_millis(20);
 /// Longer than events are held to put them in order.
 const ORDERED_NS: u64 = 300_000_000;
 /// Files are swept, counts are given this often.
@@ -100,19 +102,20 @@ impl Live {
         // SAFETY: the descriptor is owned by the wrapper and lives as long as its registration.
         let ring = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) }?;
         let mut quiet_since = Instant::now();
+        let mut drained = None;
         loop {
+            let rests = drained.map(|at: Instant| FASTEST.saturating_sub(at.elapsed())).filter(|rest| !rest.is_zero());
             let pause = if quiet_since.elapsed() < Duration::from_secs(1) { BUSY } else { IDLE };
             let due = self.schedule.next().map(|due| Duration::from_nanos(due.saturating_sub(clock::boot_ns())));
-            let pause = due.map_or(pause, |due| due.clamp(BUSY, pause));
+            let pause = rests.unwrap_or_else(|| due.map_or(pause, |due| due.clamp(BUSY, pause)));
             tokio::select! {
-                guard = ring.readable() => guard?.clear_ready(),
+                guard = ring.readable(), if rests.is_none() => guard?.clear_ready(),
                 () = sleep(pause) => {}
                 Some(order) = orders.recv() => self.obey(order),
                 () = stop.wait() => return Ok(()),
             }
-            if self.drain() {
-                quiet_since = Instant::now();
-            }
+            drained = self.drain().then(Instant::now);
+            quiet_since = drained.unwrap_or(quiet_since);
             self.look_around();
             self.settle();
             self.keep_house();
@@ -144,11 +147,12 @@ impl Live {
             if self.tracked.get(&pid).is_some_and(|tracked| tracked.is_another(pid)) {
                 self.ended(pid, None, clock::boot_ns());
             }
-            if !self.tracked.contains_key(&pid) && !self.take(pid) {
-                continue;
+            if self.tracked.contains_key(&pid) {
+                self.judge(pid, None);
+            } else if self.take(pid) {
+                self.judge(pid, None);
+                self.schedule.at(pid, clock::boot_ns());
             }
-            self.judge(pid, None);
-            self.schedule.at(pid, clock::boot_ns());
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{Analysis, Facts, assemble, record, watch};
 use crate::{
     ledger::Process,
-    report::model::{Bands, BoundaryKind, Layers, Report, Verdict},
+    report::model::{BoundaryKind, Layers, Report, Verdict},
 };
 
 /// A boundary whose survivors were judged.
@@ -16,9 +16,8 @@ pub struct Judged<'a> {
     /// Boot clock, ns: when the closing call returned, and when survivors were taken.
     pub at: u64,
     pub after: u64,
-    /// Resident bytes when the process was looked at after that, and their bands; `None`: not yet, or never.
-    pub rss: Option<u64>,
-    pub bands: Bands,
+    /// When the process was looked at after that, and how much was resident; `None`: not yet, or never.
+    pub seen: Option<(u64, u64)>,
     pub verdicts: &'a [Verdict],
 }
 
@@ -64,8 +63,7 @@ impl Analysis {
             label: assemble::label(record),
             at: record.at,
             after: record.after,
-            rss: record.after_side.rss,
-            bands: record.after_side.bands,
+            seen: record.after_side.observed.zip(record.after_side.rss),
             verdicts: &record.verdicts,
         })
     }

@@ -25,11 +25,6 @@ pub(super) fn all(config: &Config, text: &str) -> Result<(), Misplaced> {
         otlp.ca.as_ref().map_or(Ok(()), certificates)?;
         otlp.headers_file.as_ref().map_or(Ok(()), headers)?;
     }
-    if let Some(pprof) = &config.pprof {
-        endpoint(&pprof.endpoint)?;
-        pprof.ca.as_ref().map_or(Ok(()), certificates)?;
-        pprof.headers_file.as_ref().map_or(Ok(()), headers)?;
-    }
     if let Some(group) = &config.control.group {
         let known = nix::unistd::Group::from_name(group.get_ref()).is_ok_and(|group| group.is_some());
         if !known {
@@ -90,14 +85,16 @@ fn headers(value: &Spanned<std::path::PathBuf>) -> Result<(), Misplaced> {
 pub fn read_headers(path: &Path) -> Result<Vec<(String, String)>, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("{}: cannot be read: {error}", path.display()))?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let header = |(number, line): (usize, &str)| {
+    let header = |line: &str| {
         let (name, value) = line.split_once(':')?;
         let (name, value) = (name.trim(), value.trim());
         let valid = ureq::http::HeaderName::from_bytes(name.as_bytes()).is_ok()
             && ureq::http::HeaderValue::from_str(value).is_ok();
-        valid.then(|| (name.to_owned(), value.to_owned())).ok_or(number).ok()
+        valid.then(|| (name.to_owned(), value.to_owned()))
     };
     lines
-        .map(|line| header(line).ok_or_else(|| format!("{}: line {} is no header", path.display(), line.0 + 1)))
+        .map(|(number, line)| {
+            header(line).ok_or_else(|| format!("{}: line {} is no header", path.display(), number + 1))
+        })
         .collect()
 }

@@ -15,6 +15,7 @@ use std::{
 use serde::Deserialize;
 use toml::Spanned;
 
+pub use check::read_headers;
 pub use units::{Bytes, Share, Time};
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -26,7 +27,6 @@ pub struct Config {
     pub limits: Limits,
     pub metrics: Metrics,
     pub otlp: Option<Otlp>,
-    pub pprof: Option<Pprof>,
     pub spool: Spool,
     pub control: Control,
 }
@@ -81,7 +81,8 @@ pub struct Escalation {
     pub rule: Vec<Rule>,
 }
 
-/// A process is chosen when its resident anonymous memory after a boundary grew this often in a row, by so much in all.
+/// A process is chosen when its resident memory after a boundary grew this often in a row, by so much in all. Boundaries
+/// that one look serves count as one.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -127,24 +128,6 @@ pub struct Otlp {
     /// Certificates (PEM) that the endpoint's is checked against, instead of the usual ones.
     pub ca: Option<Spanned<PathBuf>>,
     /// A file whose lines are headers (`Authorization: Bearer …`); it is read before each push.
-    pub headers_file: Option<Spanned<PathBuf>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PprofKind {
-    Pyroscope,
-    Parca,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Pprof {
-    pub kind: PprofKind,
-    pub endpoint: Spanned<String>,
-    #[serde(default = "ten_seconds")]
-    pub timeout: Time,
-    pub ca: Option<Spanned<PathBuf>>,
     pub headers_file: Option<Spanned<PathBuf>>,
 }
 
@@ -222,7 +205,7 @@ impl Default for Spool {
 
 impl Default for Control {
     fn default() -> Self {
-        Self { socket: "/run/tfmem/agent.sock".into(), group: None }
+        Self { socket: "/run/tfmem-agent/agent.sock".into(), group: None }
     }
 }
 

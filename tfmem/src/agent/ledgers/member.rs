@@ -37,6 +37,8 @@ pub struct Member {
     pub report: Option<Arc<Report>>,
     told: u64,
     measured: u64,
+    /// The look that counted last.
+    seen: u64,
     said: BTreeMap<Cause, (u64, u64)>,
 }
 
@@ -100,9 +102,11 @@ impl Member {
     pub fn news(&mut self, analysis: &Analysis, now: &Now, at: u64) -> News {
         let mut news = News::default();
         for judged in analysis.judged(now, self.measured + 1) {
-            match judged.rss {
-                Some(rss) if !is_end(judged.kind) => {
-                    self.growth.add(rss.saturating_sub(judged.bands.files.unwrap_or(0)));
+            match judged.seen {
+                // One look serves all boundaries before it, and counts once.
+                Some((seen, rss)) if !is_end(judged.kind) && seen > self.seen => {
+                    self.seen = seen;
+                    self.growth.add(rss);
                     news.measured = true;
                 }
                 None if at.saturating_sub(judged.after) < UNSEEN_NS => break,

@@ -20,6 +20,7 @@ use self::{
 pub use self::{
     state::Process,
     thread::{Ask, Handle, Shared, Wish, start},
+    tree::{RARE, TRACING},
 };
 use super::{config::Rule, who::Who};
 use crate::{

@@ -58,7 +58,7 @@ pub struct Process {
     pub boundaries: u64,
     pub in_full: bool,
     pub retained: Option<Retained>,
-    /// Resident bytes that are no file's, after the last boundary, and how much that was more than after the first.
+    /// Resident bytes after the last boundary, and how much that was more than after the first.
     pub after_boundary: Option<u64>,
     pub growth: Option<i64>,
 }

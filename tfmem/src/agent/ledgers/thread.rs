@@ -18,7 +18,10 @@ use super::{
 };
 use crate::{
     agent::config::Rule,
-    live::sink::{Passed, Sink},
+    live::{
+        Capabilities,
+        sink::{Passed, Sink},
+    },
     report::model::Report,
     retention::Options,
 };
@@ -41,6 +44,8 @@ pub struct Wish {
 pub enum Ask {
     Report(u32, oneshot::Sender<Option<Arc<Report>>>),
     Trim,
+    /// What the kernel allows, for reports.
+    Capabilities(Capabilities),
     Configure(Options, Vec<Rule>),
 }
 
@@ -94,6 +99,7 @@ pub fn start(mut ledgers: Ledgers, wishes: mpsc::Sender<Wish>) -> Result<Handle>
                 }
                 Message::Ask(Ask::Report(pid, answer)) => drop(answer.send(ledgers.report(pid))),
                 Message::Ask(Ask::Trim) => ledgers.trim(),
+                Message::Ask(Ask::Capabilities(capabilities)) => ledgers.capabilities = capabilities,
                 Message::Ask(Ask::Configure(options, rules)) => {
                     ledgers.options = options;
                     ledgers.rules = rules;

@@ -15,6 +15,10 @@ use crate::{
 /// Processes in one ledger. A parent that makes one child after the other would fill any memory: its ledger begins anew.
 const MOST: usize = 2000;
 
+/// Which of the report's capabilities says how much was traced, and what it says of rare events.
+pub const TRACING: &str = "tracing";
+pub const RARE: &str = "rare events";
+
 pub struct Tree {
     pub analysis: Analysis,
     pub members: BTreeMap<u32, Member>,
@@ -104,9 +108,13 @@ impl Tree {
     pub fn report(&self, facts: Facts) -> Report {
         let mut report = self.analysis.report_so_far(facts);
         hide_secrets(&mut report);
+        report.capabilities.insert(TRACING.to_owned(), RARE.to_owned());
         for process in &mut report.processes {
-            // Nobody looked at these: zero would be a lie.
+            // Nobody looked at these: zero would be a lie. Nor do the libraries lack what is not asked of them.
             unseen(&mut process.now.layers);
+            for framework in process.frameworks.iter_mut().filter(|framework| framework.probes > 0) {
+                framework.blind.clear();
+            }
             for boundary in &mut process.boundaries {
                 unseen(&mut boundary.before.layers);
                 unseen(&mut boundary.after.layers);

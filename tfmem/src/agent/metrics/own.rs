@@ -35,10 +35,6 @@ impl Sent {
         *counts.entry((what, outcome)).or_default() += n;
     }
 
-    pub fn get(&self, what: &'static str, outcome: &'static str) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&(what, outcome)).copied().unwrap_or(0)
-    }
-
     pub fn spooled(&self, bytes: u64) {
         *self.1.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
     }

@@ -59,7 +59,7 @@ impl Families {
             judged: Family::gauge("tfmem.process.memory.judged", "When that was, Unix time.", Seconds),
             after: Family::gauge(
                 "tfmem.process.memory.after_boundary",
-                "Resident memory without files a grace time after the last boundary.",
+                "Resident memory a grace time after the last boundary.",
                 Bytes,
             ),
             growth: Family::gauge(
@@ -106,7 +106,7 @@ impl Families {
     }
 
     fn figures(&mut self, process: &Process, labels: &Labels) {
-        let mut add = |family: &mut Family, value: Option<Value>| {
+        let add = |family: &mut Family, value: Option<Value>| {
             if let Some(value) = value {
                 family.add(labels.clone(), value);
             }
