@@ -3,7 +3,8 @@
 mod harness;
 
 pub use harness::{
-    attach, fixtures, gpu, look, machine, mapped, mapping_storm, native, program, running, schema, snapshot, trace,
+    agent, attach, fixtures, gpu, look, machine, mapped, mapping_storm, native, program, running, schema, snapshot,
+    trace,
 };
 
 /// Each case once for each required environment, so that a failure names both. The module that calls it has a function

@@ -8,6 +8,7 @@ mod attach;
 mod blocks;
 mod document;
 mod figure;
+mod fleet;
 mod probes;
 mod reading;
 mod storm;
@@ -66,6 +67,15 @@ fn main() -> Result<()> {
             "--ledger" => {
                 let count = args.next().context("--ledger needs a number")?.parse()?;
                 println!("{}", reading::ledger(count)?);
+                return Ok(());
+            }
+            "--fleet" => {
+                // Twice the time that the agent's averages are over, and a minute.
+                let (settle, phase) = if quick { (2, 5) } else { (75, 60) };
+                let figures =
+                    fleet::measure(fixtures::get()?, Duration::from_secs(settle), Duration::from_secs(phase))?;
+                figures.iter().for_each(|figure| println!("{}", figure.json()));
+                println!("\n{}", figure::table(&figures));
                 return Ok(());
             }
             // Cargo passes it to every bench.

@@ -1,5 +1,6 @@
 //! One module for each thing a test needs.
 
+pub mod agent;
 pub mod attach;
 pub mod fixtures;
 pub mod gpu;

@@ -1,5 +1,6 @@
 //! Integration tests: tfmem on real programs. One module for each thing it can do.
 
+mod agent;
 mod boundaries;
 mod capabilities;
 mod cases;
@@ -14,7 +15,7 @@ mod gpu;
 mod hold;
 mod mapping_storm;
 mod memory_map;
-mod messy;
+pub mod messy;
 mod output;
 mod overflow;
 mod pool_totals;

@@ -58,6 +58,9 @@ pub struct Process {
 
 /// Hold (stop) this process when it maps code of a file not yet judged, until the loader has judged it.
 pub const PROCESS_HOLD: u32 = 1;
+/// Only rare events of this process are wanted: probes on what happens all the time leave at once. They are in a file
+/// for the sake of another process that maps it.
+pub const PROCESS_RARE: u32 = 2;
 
 /// How stacks are taken.
 pub const STACKS_OFF: u32 = 0;

@@ -3,6 +3,7 @@
 //! One direction of data: a source (ring buffer or recording) yields [`event::Event`]s, the [`ledger`] turns them into
 //! lifetimes, [`retention`] looks at them at boundaries, [`report`] shows what it found.
 
+pub mod agent;
 pub mod attach;
 pub mod catalogue;
 pub mod cli;

@@ -6,6 +6,9 @@ use crate::{build, process::is_root, setup, workspace};
 
 #[derive(clap::Args)]
 pub struct Args {
+    /// Only the agent on a host with many processes; nothing is written
+    #[arg(value_enum)]
+    what: Option<What>,
     /// Only to see that all of it works: few rounds, and nothing is written
     #[arg(long)]
     quick: bool,
@@ -14,18 +17,28 @@ pub struct Args {
     dry_run: bool,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum What {
+    Fleet,
+}
+
 pub fn run(args: &Args) -> Result<()> {
     if !is_root() {
         bail!("tracing needs root: run `sudo -E $(which cargo) xtask bench`");
     }
     setup::ensure(setup::Extent::Tests)?;
-    setup::bpftrace();
+    if args.what.is_none() {
+        setup::bpftrace();
+    }
     build::build(true)?;
     let mut bench = workspace::cargo(&["bench", "--package", "tfmem-tests", "--bench", "cost", "--"])?
         .env("TFMEM_BIN", workspace::binary(true)?);
     if args.quick {
         bench = bench.arg("--quick");
-    } else if !args.dry_run {
+    }
+    if args.what == Some(What::Fleet) {
+        bench = bench.arg("--fleet");
+    } else if !args.quick && !args.dry_run {
         bench = bench.arg("--write").arg(workspace::root().join("docs/overhead.md"));
     }
     bench.run()

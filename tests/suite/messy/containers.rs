@@ -37,7 +37,7 @@ fn container(test: &str, users: bool) -> Result<()> {
     if !machine::can_trace(test) {
         return Ok(());
     }
-    let bundle = bundle(users)?;
+    let bundle = bundle(users, None)?;
     let state = TempDir::new()?;
     let name = format!("tfmem-test-{}-{}", std::process::id(), u8::from(users));
     let runc = || Program::new("runc").arg("--root").arg(state.path());
@@ -54,7 +54,7 @@ fn container(test: &str, users: bool) -> Result<()> {
 }
 
 /// A file system with the program and all it needs, and runc's configuration.
-fn bundle(users: bool) -> Result<TempDir> {
+pub fn bundle(users: bool, cgroup: Option<&str>) -> Result<TempDir> {
     let bundle = TempDir::new()?;
     let root = bundle.path().join("root");
     for folder in ["bin", "proc", "dev", "lib", "lib64"] {
@@ -90,6 +90,10 @@ fn bundle(users: bool) -> Result<TempDir> {
         "mounts": [{ "destination": "/proc", "type": "proc", "source": "proc" }],
         "linux": { "namespaces": namespaces, "uidMappings": uids, "gidMappings": gids },
     });
+    let mut config = config;
+    if let Some(path) = cgroup {
+        config["linux"]["cgroupsPath"] = path.into();
+    }
     fs::write(bundle.path().join("config.json"), config.to_string())?;
     Ok(bundle)
 }

@@ -1,7 +1,7 @@
 //! Programs and processes that do not make it easy: running already, not Python, in containers, forking, dying.
 
 mod attach;
-mod containers;
+pub mod containers;
 mod misc;
 mod multiprocessing;
 mod processes;

@@ -22,7 +22,7 @@ use tfmem_common::{
 
 use crate::{
     emit::{count, header, lost, send_frequent},
-    gate::{Current, current, now},
+    gate::{Current, current_in_full as current, now},
     origin, unwind,
 };
 

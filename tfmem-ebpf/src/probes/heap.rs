@@ -13,7 +13,7 @@ use tfmem_common::{
 
 use crate::{
     emit::{count, header, lost, send_frequent},
-    gate::{current, now},
+    gate::{current_in_full as current, now},
     maps::{MALLOCS, MallocInFlight},
     origin, unwind,
 };

@@ -30,12 +30,14 @@ use super::{
     tracefs,
 };
 
+mod kept;
 mod multi;
 mod sys;
 mod unwind;
 mod uprobes;
 
 use crate::target::clock;
+pub use kept::Kept;
 use multi::Multi;
 pub use unwind::{Stacks, Unwind};
 pub use uprobes::{Attach, Chosen, Spot};

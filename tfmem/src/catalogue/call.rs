@@ -80,6 +80,12 @@ impl Call {
         )
     }
 
+    /// Happens with each step of a computation, perhaps thousands of times a second.
+    #[must_use]
+    pub const fn is_step(self) -> bool {
+        matches!(self, Self::SessionRun | Self::DirectSessionStep | Self::WorkerStep)
+    }
+
     #[must_use]
     pub fn from_number(number: u16) -> Option<Self> {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()

@@ -70,6 +70,68 @@ pub enum Command {
     /// Write survivors by stack, or memory over time, for other tools
     #[command(after_help = EXPORT_FORMATS)]
     Export(Export),
+    /// Watch every TensorFlow process of this host, continuously and cheaply; metrics, findings, orders
+    #[command(after_help = AGENT_STATUS)]
+    Agent(Agent),
+}
+
+const AGENT_STATUS: &str = "\
+docs/fleet.md describes the configuration, key by key. SIGHUP takes it anew, the ledgers stay.
+
+Exit status: 0 ended when it was told to, 1 tfmem failed, 2 wrong usage or configuration, or missing
+privilege.";
+
+#[derive(Debug, ClapArgs)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Agent {
+    /// What it does, a TOML file
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Only say what is wrong with the configuration
+    #[arg(long, requires = "config")]
+    pub check: bool,
+    #[command(subcommand)]
+    pub command: Option<AgentCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum AgentCommand {
+    /// Give the running agent an order
+    Ctl(Ctl),
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Ctl {
+    #[command(subcommand)]
+    pub command: CtlCommand,
+    /// The agent's socket, if the configuration names another than the usual one
+    #[arg(long, global = true, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// How to print the answer
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Colours in the text
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub color: Color,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum CtlCommand {
+    /// What the agent does and what it costs
+    Status,
+    /// The processes that it follows
+    Processes,
+    /// Trace a process in full for a while: each allocation with its op
+    Escalate {
+        pid: u32,
+        /// For so long, such as 60s; as configured without
+        #[arg(long = "for", value_parser = humantime::parse_duration, value_name = "TIME")]
+        time: Option<Duration>,
+    },
+    /// What a process holds right now and who holds it
+    Snapshot { pid: u32 },
+    /// The report of a process: of its last full tracing, or of what is known without
+    Report { pid: u32 },
 }
 
 const EXPORT_FORMATS: &str = "\

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod agent;
 mod args;
 mod doctor;
 mod exit;
@@ -40,6 +41,7 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "flame")]
         Command::Flame(flame) => flame::flame(&flame),
         Command::Export(export) => export::export(&export),
+        Command::Agent(agent) => agent::agent(&agent),
     };
     match result {
         Ok(status) => ExitCode::from(status),

@@ -63,6 +63,7 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
             Attach::Multi => link::Attach::Multi,
             Attach::Perf => link::Attach::Perf,
         },
+        rare: None,
     };
     let (mut live, capabilities) = Live::new(live, sink, guard)?;
     if let Some(file) = recording {

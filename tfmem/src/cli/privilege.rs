@@ -5,7 +5,10 @@ use super::exit::{FAILED, Failure};
 use crate::{
     attach::memory::Backend,
     catalogue::features::OLDEST_KERNEL,
-    doctor::{self, Decided, RETURN_UNDER_SECCOMP, Tried, facts, privilege::Held},
+    doctor::{
+        self, Decided, RETURN_UNDER_SECCOMP, Tried, facts,
+        privilege::{Capability, Held, NEEDED},
+    },
 };
 
 /// Privileges and the kernel's age.
@@ -13,9 +16,18 @@ use crate::{
 /// # Errors
 /// Names what is missing and how to get it.
 pub fn check() -> Result<(), Failure> {
+    check_for(NEEDED)
+}
+
+/// The same for one who needs less: the agent goes without `CAP_SYS_ADMIN`.
+///
+/// # Errors
+/// Names what is missing and how to get it.
+pub fn check_for(needed: &[Capability]) -> Result<(), Failure> {
     kernel(&facts::release())?;
-    let missing: Vec<String> =
-        Held::read().missing().iter().map(|(_, name, purpose)| format!("{name} (to {purpose})")).collect();
+    let held = Held::read();
+    let missing = needed.iter().filter(|&&capability| !held.has(capability));
+    let missing: Vec<String> = missing.map(|(_, name, purpose)| format!("{name} (to {purpose})")).collect();
     if missing.is_empty() {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use std::fs;
 
 /// Number (`linux/capability.h`), name, and what it is needed for.
-type Capability = (u32, &'static str, &'static str);
+pub type Capability = (u32, &'static str, &'static str);
 
 pub const BPF: Capability = (39, "CAP_BPF", "load the BPF programs");
 pub const PERFMON: Capability = (38, "CAP_PERFMON", "attach probes");
@@ -13,6 +13,9 @@ pub const SYS_RESOURCE: Capability = (24, "CAP_SYS_RESOURCE", "lock memory (befo
 
 /// Nothing can be traced without these.
 pub const NEEDED: &[Capability] = &[BPF, PERFMON, SYS_PTRACE, SYS_ADMIN];
+
+/// What the agent cannot do without.
+pub const NEEDED_BY_AGENT: &[Capability] = &[BPF, PERFMON, SYS_PTRACE];
 
 /// A set of capabilities.
 #[derive(Clone, Copy, Debug)]

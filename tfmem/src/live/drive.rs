@@ -324,7 +324,7 @@ impl Live {
     }
 
     /// Looks at processes where it is due, and notices ends that nobody tells of.
-    fn look_around(&mut self) {
+    pub(super) fn look_around(&mut self) {
         let now = clock::boot_ns();
         if now.saturating_sub(self.misses_read) >= MISSES_EVERY_NS {
             self.say_missed();

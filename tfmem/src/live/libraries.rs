@@ -1,5 +1,7 @@
 //! Which files need probes, and putting them in: once for each file, announced once for each process.
 
+mod full;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
@@ -11,7 +13,12 @@ use tfmem_common::config::Annotation;
 
 use super::symbols::{Symbol, Symbols};
 use crate::{
-    attach::{cache::Cache, elf, link::Programs, plan::Plan},
+    attach::{
+        cache::Cache,
+        elf,
+        link::{Kept, Programs},
+        plan::Plan,
+    },
     catalogue,
     event::{Addr, Body, Event, LibraryInfo},
     stream::decode::Hold,
@@ -37,6 +44,8 @@ enum Judgement {
 struct Probed {
     plan: Plan,
     info: Arc<LibraryInfo>,
+    /// Where rare events alone are wanted: the probes that are in, and what is to be done with the others.
+    rare: Option<full::Rare>,
 }
 
 #[derive(Debug)]
@@ -45,12 +54,23 @@ pub struct Libraries {
     symbols: Symbols,
     files: BTreeMap<FileKey, Judgement>,
     announced: BTreeSet<(u32, FileKey)>,
+    /// Put in probes on rare events alone.
+    rare: bool,
+    /// Files that no process has mapped any more, and since when.
+    unused: BTreeMap<FileKey, u64>,
 }
 
 impl Libraries {
-    pub fn new(cache: Option<&Path>, symbols: Vec<Symbol>) -> Self {
+    pub fn new(cache: Option<&Path>, symbols: Vec<Symbol>, rare: bool) -> Self {
         let cache = cache.map_or_else(Cache::open, Cache::at);
-        Self { cache, symbols: Symbols::new(symbols), files: BTreeMap::new(), announced: BTreeSet::new() }
+        Self {
+            cache,
+            symbols: Symbols::new(symbols),
+            files: BTreeMap::new(),
+            announced: BTreeSet::new(),
+            rare,
+            unused: BTreeMap::new(),
+        }
     }
 
     /// Judges what a held process mapped.
@@ -92,7 +112,7 @@ impl Libraries {
     /// Puts the probes into a file that was not seen before, TensorFlow's and the user's.
     fn examine(&mut self, programs: &mut Programs, pid: u32, line: &Line) {
         if !self.files.contains_key(&key(line)) {
-            let judgement = probe(programs, &self.cache, pid, line);
+            let judgement = probe(programs, &self.cache, pid, line, self.rare);
             self.symbols.judge(programs, pid, line);
             self.files.insert(key(line), judgement);
         }
@@ -127,6 +147,7 @@ impl Libraries {
 
     /// The process ended or became another program.
     pub fn forget(&mut self, pid: u32) {
+        self.rare(pid);
         self.announced.retain(|&(of, _)| of != pid);
     }
 }
@@ -151,8 +172,8 @@ const fn key(line: &Line) -> FileKey {
     (line.dev, line.inode)
 }
 
-fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judgement {
-    let path = line.map_file(pid);
+fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line, rare: bool) -> Judgement {
+    let path = line.reachable(pid);
     match elf::interesting(&path) {
         Ok(true) => {}
         Ok(false) => return nothing_in(line, &path),
@@ -171,11 +192,15 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
         }
     };
     let resolved = begun.elapsed();
-    let refused = programs.attach(&path, &plan);
+    let (kept, refused) = if rare {
+        programs.attach_kept(&path, plan.points.iter().filter(|point| full::is_rare(point)))
+    } else {
+        (Kept::default(), programs.attach(&path, &plan))
+    };
+    let probes = if rare { kept.len() } else { plan.points.len() - refused.len() };
     log::info!(
-        "{}: {} probes (symbols in {resolved:.0?}, attached in {:.0?})",
+        "{}: {probes} probes (symbols in {resolved:.0?}, attached in {:.0?})",
         line.name,
-        plan.points.len() - refused.len(),
         begun.elapsed() - resolved
     );
     for (symbol, error) in &refused {
@@ -197,12 +222,14 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
         version: plan.library.version.clone(),
         path: line.name.clone(),
         build_id: plan.library.build_id.clone(),
-        probes: (plan.points.len() - refused.len()) as u32,
+        probes: probes as u32,
         blind,
         missing,
     };
     warn_blind(&info);
-    Judgement::Probed(Box::new(Probed { plan, info: Arc::new(info) }))
+    let rare = rare.then(|| full::Rare::new(kept, &info));
+    let info = if rare.is_some() { full::as_seen_rarely(&plan, info) } else { info };
+    Judgement::Probed(Box::new(Probed { plan, info: Arc::new(info), rare }))
 }
 
 /// A file without anything to probe: of no interest, unless its name says that it should have something, or what it

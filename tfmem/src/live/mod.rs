@@ -7,10 +7,12 @@ mod closes;
 pub mod drive;
 pub mod facts;
 mod libraries;
+pub use libraries::code_of;
 pub mod marks;
 mod oracle;
 mod python;
 mod schedule;
+pub mod serve;
 pub mod sink;
 mod stacks;
 pub mod symbols;
@@ -41,6 +43,7 @@ use crate::{
     stream::{losses::Losses, missed::Misses, order::Order},
     target::{clock, guard::Guard, info, warden::Warden},
 };
+pub use schedule::Pace;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -55,6 +58,8 @@ pub struct Options {
     pub symbols: Vec<symbols::Symbol>,
     pub stacks: link::Stacks,
     pub attach: link::Attach,
+    /// For one that runs for weeks beside everything else: probes on rare events, looks at this pace. `None`: all.
+    pub rare: Option<Pace>,
 }
 
 /// Everything a running trace owns.
@@ -85,6 +90,7 @@ pub struct Live {
     last_seen: u32,
     /// What `--until-close` waits for.
     closes: Option<Closes>,
+    served: serve::Served,
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +105,8 @@ struct Tracked {
     exiting: bool,
     /// It was not to be found when it was last asked for.
     nowhere: bool,
+    /// All that it does is wanted, where of others rare events are.
+    in_full: bool,
 }
 
 impl Tracked {
@@ -140,8 +148,9 @@ impl Live {
         if options.debug_bpf {
             programs.log().context("read the BPF programs' log")?;
         }
+        let rare = options.rare;
         let live = Self {
-            libraries: Libraries::new(options.cache.as_deref(), options.symbols.clone()),
+            libraries: Libraries::new(options.cache.as_deref(), options.symbols.clone(), options.rare.is_some()),
             stacks: Stacks::new(options.stacks, options.cache.as_deref()),
             options,
             programs,
@@ -150,8 +159,9 @@ impl Live {
             losses: Losses::default(),
             misses: Misses::default(),
             misses_read: 0,
-            poll: (chosen.backend == Backend::Poll).then_some(0),
-            schedule: Schedule::default(),
+            poll: (chosen.backend == Backend::Poll && rare.is_none()).then_some(0),
+            schedule: Schedule::of(rare.unwrap_or_default()),
+            served: serve::Served::default(),
             sink,
             warden: None,
             guard,

@@ -3,15 +3,31 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// Totals are read this often.
-const TOTALS_EVERY_NS: u64 = 500_000_000;
-/// A full look may take at most this share of the time: the next one waits ten times as long as the last one took.
-const REST: u64 = 10;
+/// Whose rests are everybody's.
+const EVERYBODY: u32 = 0;
 /// Times kept for one process.
 const MOST_DUE: usize = 4096;
 
+/// How often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Totals are read this often.
+    pub totals_every_ns: u64,
+    /// A full look may take at most this share of the time: the next one waits so many times as long as the last took.
+    pub rest: u64,
+    /// After a look at one process the others wait, too.
+    pub for_all: bool,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { totals_every_ns: 500_000_000, rest: 10, for_all: false }
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Schedule {
+    pub pace: Pace,
     /// Full looks that are due at a time, by process. Only the earliest and the latest matter: a look at a time
     /// serves every boundary that was due before.
     due: BTreeMap<u32, Vec<u64>>,
@@ -21,6 +37,10 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    pub fn of(pace: Pace) -> Self {
+        Self { pace, ..Self::default() }
+    }
+
     /// A full look is wanted at `at`.
     pub fn at(&mut self, pid: u32, at: u64) {
         let due = self.due.entry(pid).or_default();
@@ -32,8 +52,7 @@ impl Schedule {
 
     /// The earliest time at which a process is to be looked at.
     pub fn next(&self) -> Option<u64> {
-        let due =
-            |(pid, times): (&u32, &Vec<u64>)| Some((*times.iter().min()?).max(*self.rested.get(pid).unwrap_or(&0)));
+        let due = |(&pid, times): (&u32, &Vec<u64>)| Some((*times.iter().min()?).max(self.rested(pid)));
         self.due.iter().filter_map(due).min()
     }
 
@@ -41,25 +60,39 @@ impl Schedule {
     pub fn take_due(&mut self, now: u64) -> Vec<u32> {
         let mut pids = Vec::new();
         for (&pid, times) in &mut self.due {
-            let rested = self.rested.get(&pid).copied().unwrap_or(0);
+            let key = if self.pace.for_all { EVERYBODY } else { pid };
+            let rested = self.rested.get(&key).copied().unwrap_or(0);
             if now >= rested && times.iter().any(|&at| at <= now) {
                 times.retain(|&at| at > now);
                 pids.push(pid);
+                if self.pace.for_all {
+                    break;
+                }
             }
         }
         pids
     }
 
+    const fn whose(&self, pid: u32) -> u32 {
+        if self.pace.for_all { EVERYBODY } else { pid }
+    }
+
+    /// When it may be looked at again.
+    fn rested(&self, pid: u32) -> u64 {
+        self.rested.get(&self.whose(pid)).copied().unwrap_or(0)
+    }
+
     /// A full look at `pid` ended at `now` and took so long.
     pub fn looked(&mut self, pid: u32, now: u64, took: Duration) {
-        self.rested.insert(pid, now + REST * took.as_nanos() as u64);
+        let rest = self.pace.rest.saturating_mul(took.as_nanos() as u64);
+        self.rested.insert(self.whose(pid), now.saturating_add(rest));
     }
 
     /// Is it time for the totals?
     pub fn take_totals(&mut self, now: u64) -> bool {
         let due = now >= self.totals;
         if due {
-            self.totals = now + TOTALS_EVERY_NS;
+            self.totals = now + self.pace.totals_every_ns;
         }
         due
     }
@@ -87,6 +120,19 @@ mod tests {
         assert_eq!(schedule.next(), Some(30));
         assert_eq!(schedule.take_due(35), [1]);
         assert_eq!(schedule.next(), None);
+    }
+
+    #[test]
+    fn where_rests_are_for_all_one_look_is_taken_at_a_time() {
+        let pace = Pace { rest: 100, for_all: true, ..Pace::default() };
+        let mut schedule = Schedule::of(pace);
+        schedule.at(1, 10);
+        schedule.at(2, 10);
+        assert_eq!(schedule.take_due(10), [1]);
+        schedule.looked(1, 20, Duration::from_nanos(5));
+        assert!(schedule.take_due(519).is_empty());
+        assert_eq!(schedule.next(), Some(520));
+        assert_eq!(schedule.take_due(520), [2]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 
 use crate::{event::Event, recording::recorder::Recorder, retention::Analysis};
 
@@ -16,11 +16,26 @@ use crate::{event::Event, recording::recorder::Recorder, retention::Analysis};
 /// meanwhile is counted by the kernel.
 const BATCHES: usize = 1024;
 
-#[derive(Debug)]
 pub struct Sink {
-    batches: SyncSender<Arc<Vec<Event>>>,
+    to: To,
     recorder: Option<Recorder>,
-    thread: JoinHandle<Analysis>,
+}
+
+enum To {
+    Thread(SyncSender<Arc<Vec<Event>>>, JoinHandle<Analysis>),
+    Others(Box<dyn FnMut(Passed) + Send>),
+}
+
+/// What somebody else's ledgers are given, in order of time.
+#[derive(Clone, Debug)]
+pub enum Passed {
+    Events(Arc<Vec<Event>>),
+    /// From here on this process is traced in full.
+    Full(u32),
+    /// It is not any more, and everything of that time has been passed.
+    Rare(u32),
+    /// Everything up to this moment has been passed.
+    Time(u64),
 }
 
 impl Sink {
@@ -36,7 +51,12 @@ impl Sink {
             }
             analysis
         })?;
-        Ok(Self { batches, recorder: None, thread })
+        Ok(Self { to: To::Thread(batches, thread), recorder: None })
+    }
+
+    /// Others keep the ledgers. They must not take long: whoever reads the kernel's buffer waits for them.
+    pub fn to(others: Box<dyn FnMut(Passed) + Send>) -> Self {
+        Self { to: To::Others(others), recorder: None }
     }
 
     /// Everything from now on is recorded too.
@@ -50,17 +70,28 @@ impl Sink {
         if let Some(recorder) = &mut self.recorder {
             recorder.send(&batch);
         }
-        // The thread only ends when the sender is dropped or it panicked; the latter shows at `finish`.
-        let _ = self.batches.send(batch);
+        match &mut self.to {
+            // The thread only ends when the sender is dropped or it panicked; the latter shows at `finish`.
+            To::Thread(batches, _) => drop(batches.send(batch)),
+            To::Others(others) => others(Passed::Events(batch)),
+        }
+    }
+
+    /// Tells others more than events. The thread has one ledger, which sees all.
+    pub fn tell(&mut self, passed: Passed) {
+        if let To::Others(others) = &mut self.to {
+            others(passed);
+        }
     }
 
     /// Waits until everything is accounted for. A recording is ended later, with the facts of the end.
     ///
     /// # Errors
-    /// When the ledger's thread died.
+    /// When the ledger's thread died, or the ledgers are others'.
     pub fn finish(self) -> Result<(Analysis, Option<Recorder>)> {
-        drop(self.batches);
-        let analysis = self.thread.join().map_err(|_| anyhow!("the ledger's thread panicked"))?;
+        let To::Thread(batches, thread) = self.to else { return Err(anyhow!("no report")).context("others have it") };
+        drop(batches);
+        let analysis = thread.join().map_err(|_| anyhow!("the ledger's thread panicked"))?;
         Ok((analysis, self.recorder))
     }
 }

@@ -302,7 +302,7 @@ fn handle(r: &Record) -> Option<String> {
     name.map(|name| plain(name, 64))
 }
 
-fn label(r: &Record) -> String {
+pub(super) fn label(r: &Record) -> String {
     let name = || r.name.as_deref().map_or_else(|| "?".to_owned(), |name| plain(name, 200));
     match (r.kind, r.subject) {
         (BoundaryKind::SessionClosed, Subject::Session(id)) => format!("session {id} closed"),

@@ -11,6 +11,7 @@ mod follow;
 mod growth;
 mod holders;
 mod look;
+mod now;
 mod own_code;
 pub mod place;
 mod pools;
@@ -36,6 +37,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use rustc_hash::FxHashMap;
 
 pub use clock::WallClock;
+pub use now::{Judged, Now};
 
 use crate::event::{Body, Call, Event};
 use crate::ledger::types::Change;

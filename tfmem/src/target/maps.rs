@@ -1,6 +1,6 @@
 //! `/proc/PID/maps`, parsed.
 
-use std::{fs, io, path::PathBuf};
+use std::{fs, io, os::unix::fs::MetadataExt as _, path::PathBuf};
 
 use crate::event::{Addr, MappingKind};
 
@@ -48,6 +48,19 @@ impl Line {
     #[must_use]
     pub fn map_file(&self, pid: u32) -> PathBuf {
         PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end))
+    }
+
+    /// The same for one who may not follow such links (they need `CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`): by the
+    /// process's own root, where the name there still leads to the file that is mapped.
+    #[must_use]
+    pub fn reachable(&self, pid: u32) -> PathBuf {
+        let exact = self.map_file(pid);
+        if fs::metadata(&exact).is_ok() {
+            return exact;
+        }
+        let path = PathBuf::from(format!("/proc/{pid}/root{}", self.name));
+        let same = fs::metadata(&path).is_ok_and(|found| found.ino() == self.inode);
+        if same { path } else { exact }
     }
 }
 

@@ -75,6 +75,15 @@ fn missing(environments: &[Environment], extent: Extent) -> Vec<&'static str> {
     if matches!(extent, Extent::Tests | Extent::Full) && !answers("runc") {
         packages.push("runc");
     }
+    // What scrapes the agent in its tests.
+    if matches!(extent, Extent::Tests | Extent::Full) {
+        if !answers("promtool") {
+            packages.push("prometheus");
+        }
+        if !answers("prometheus-alertmanager") {
+            packages.push("prometheus-alertmanager");
+        }
+    }
     // Other kernels than this machine's.
     if extent != Extent::Demo && !answers("qemu-system-x86_64") {
         packages.push("qemu-system-x86");

@@ -143,6 +143,11 @@ impl Multi {
         std::mem::take(&mut self.links)
     }
 
+    /// The links made since [`Multi::take_links`], and those instead that were taken then.
+    pub(super) fn exchange_links(&mut self, taken: Vec<OwnedFd>) -> Vec<OwnedFd> {
+        std::mem::replace(&mut self.links, taken)
+    }
+
     /// What the kernel says of a loaded program.
     pub(super) fn figure(&self, name: &str, what: &str) -> Option<u64> {
         let fd = self.programs.get(name)?.fd.as_ref()?.as_raw_fd();

@@ -1,0 +1,111 @@
+//! Processes are found by what they map, followed while they live, and forgotten.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::Signal;
+use tfmem_tests::{
+    agent::{Agent, get, probes_in},
+    fixtures::{self, FRAMEWORK},
+    machine,
+    running::Running,
+};
+
+#[test]
+fn a_library_that_is_loaded_later_is_found() -> Result<()> {
+    for (name, how) in [("told by the kernel", "perf"), ("read from /proc", "poll")] {
+        if !machine::can_trace("a_library_that_is_loaded_later_is_found") {
+            return Ok(());
+        }
+        let trace = format!("[trace]\ngrace = \"100ms\"\ntotals_every = \"500ms\"\ndiscovery = \"{how}\"\n");
+        let mut agent = Agent::start(&trace)?;
+        let program = Running::start_ready(fixtures::get()?.messy("later"))?;
+        ensure!(agent.process(program.pid())?.is_none(), "{name}: it has mapped nothing yet");
+        program.signal(Signal::SIGUSR1)?;
+        let pid = program.pid();
+        let probed = |_: &mut Agent| Ok((probes_in(pid, FRAMEWORK).unwrap_or(0) > 0).then_some(()));
+        let ((), took) = agent.wait_for("probes in its library", probed)?;
+        // A second on a machine of its own; others work here, too.
+        ensure!(took < Duration::from_secs(10), "{name}: {took:?}");
+        println!("{name}: probes were in {took:?} after the library was asked for");
+        agent.wait_for("the process", |agent| agent.process(pid))?;
+        program.signal(Signal::SIGUSR1)?;
+        program.wait()?;
+        let gone = |agent: &mut Agent| Ok(agent.process(pid)?.is_none().then_some(()));
+        agent.wait_for("that it is forgotten", gone)?;
+        agent.end()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn many_processes_need_the_probes_of_one() -> Result<()> {
+    if !machine::can_trace("many_processes_need_the_probes_of_one") {
+        return Ok(());
+    }
+    let mut agent = Agent::start("")?;
+    let mut programs = vec![Running::start_ready(fixtures::get()?.messy("held"))?];
+    let found = |count: usize| {
+        move |agent: &mut Agent| {
+            let all = agent.ask(&["processes"])?;
+            Ok((all.as_array().context("no list")?.len() == count).then_some(()))
+        }
+    };
+    agent.wait_for("one", found(1))?;
+    let probes = agent.ask(&["status"])?["probes"].clone();
+    for _ in 0..9 {
+        programs.push(Running::start_ready(fixtures::get()?.messy("held"))?);
+    }
+    agent.wait_for("ten", found(10))?;
+    ensure!(agent.ask(&["status"])?["probes"] == probes, "{probes} with one process");
+    ensure!(probes.as_u64().is_some_and(|probes| probes > 0));
+    let page = agent.metrics()?;
+    ensure!(page.ends_with("# EOF\n") && page.contains("process_memory_usage_bytes{"), "{page}");
+    ensure!(agent.metric("tfmem_processes", &[])? == Some(10.0), "{page}");
+    ensure!(get(agent.address(), "/healthz")? == "ok\n");
+    for program in &programs {
+        // It closed what it had opened before the agent saw it, and opens another one.
+        program.signal(Signal::SIGUSR1)?;
+    }
+    let open = |agent: &mut Agent| {
+        let all = agent.ask(&["processes"])?;
+        let rows = all.as_array().context("no list")?;
+        Ok(rows.iter().all(|row| row["sessions_open"] == 1).then_some(()))
+    };
+    agent.wait_for("an open session in each", open)?;
+    drop(programs);
+    agent.wait_for("none", found(0))?;
+    agent.end()?;
+    Ok(())
+}
+
+#[test]
+fn nothing_is_left_of_one_that_was_killed_and_another_goes_on() -> Result<()> {
+    if !machine::can_trace("nothing_is_left_of_one_that_was_killed_and_another_goes_on") {
+        return Ok(());
+    }
+    let mut agent = Agent::start("")?;
+    let program = Running::start_ready(fixtures::get()?.messy("loop"))?;
+    let pid = program.pid();
+    agent.wait_for("the process", |agent| agent.process(pid))?;
+    ensure!(probes_in(pid, FRAMEWORK)? > 0);
+    let folder = agent.kill()?;
+    // The kernel takes them out while it closes what the agent had open.
+    let start = std::time::Instant::now();
+    while probes_in(pid, FRAMEWORK)? > 0 {
+        ensure!(start.elapsed() < Duration::from_secs(30), "probes are left");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut agent = Agent::start_in(folder, "")?;
+    let (process, _) = agent.wait_for("the process", |agent| agent.process(pid))?;
+    ensure!(process["before_attach"] == true, "{process}");
+    let seen = |agent: &mut Agent| {
+        Ok(agent.process(pid)?.filter(|process| process["boundaries"].as_u64().is_some_and(|n| n > 0)))
+    };
+    agent.wait_for("boundaries", seen)?;
+    agent.end()?;
+    ensure!(probes_in(pid, FRAMEWORK)? == 0, "probes are left");
+    let end = program.end()?;
+    ensure!(end.code == 0, "the program was disturbed: {}", end.stdout);
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! `tfmem agent` on stand-ins and on real TensorFlow.
+
+mod configuration;
+mod discovery;
+mod endpoints;
+mod escalation;
+mod prometheus;
+mod who;
