@@ -16,7 +16,10 @@ use super::{
     ledgers::{self, Ask, Ledgers},
 };
 use crate::{
-    attach::{link::{Attach, Stacks}, memory::Backend},
+    attach::{
+        link::{Attach, Stacks},
+        memory::Backend,
+    },
     live::{self, Capabilities, Live, drive::Stop, serve::Order},
 };
 

@@ -104,6 +104,7 @@ impl GpuBlock {
             origin: crate::event::Origin::default(),
             pool: self.region_of,
             stack: self.stack,
+            launch: None,
         }
     }
 }
@@ -166,7 +167,7 @@ impl Gpus {
         self.regions
     }
 
-    pub(super) fn allocations(&self) -> impl Iterator<Item = Allocation> + '_ {
+    pub fn allocations(&self) -> impl Iterator<Item = Allocation> + '_ {
         self.blocks.values().filter_map(|block| Some(block.view(block.layer()?)))
     }
 

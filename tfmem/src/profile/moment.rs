@@ -7,10 +7,10 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::event::{Addr, Body, Event, StackId};
-use crate::ledger::types::{Allocation, BlockLayer};
+use crate::ledger::types::{Allocation, BlockLayer, Totals};
 use crate::ledger::{Ledger, Process};
 use crate::report::model::{Frame, Layer};
-use crate::retention::stacks;
+use crate::retention::{devices, stacks};
 
 /// When.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,12 +110,12 @@ pub fn live(events: impl Iterator<Item = Event>, after_ns: u64, of: Of) -> Held 
 #[must_use]
 pub fn peak(events: impl Iterator<Item = Event>, of: Of) -> Option<u64> {
     let mut pass = Pass::new(of);
-    let (mut by_pid, mut sum, mut most) = (FxHashMap::<u32, u64>::default(), 0_u64, (0, None));
+    let (mut by_pid, mut sum, mut most) = (FxHashMap::<u32, Holding>::default(), 0_u64, (0, None));
     for event in events {
         pass.apply(&event);
-        let now = pass.ledger.process(event.pid).map_or(0, |process| of.bytes(process));
-        let before = by_pid.insert(event.pid, now).unwrap_or(0);
-        sum = sum.wrapping_sub(before).wrapping_add(now);
+        let Some(process) = pass.ledger.process(event.pid) else { continue };
+        let holding = by_pid.entry(event.pid).or_default();
+        sum = sum.wrapping_sub(holding.bytes).wrapping_add(holding.update(of, process));
         if sum > most.0 {
             most = (sum, pass.start.map(|start| event.at.saturating_sub(start)));
         }
@@ -158,31 +158,56 @@ impl Pass {
 }
 
 impl Of {
-    /// A region is a pool's: its chunks count.
     fn includes(self, pid: u32, block: &Allocation) -> bool {
-        let region = block.layer == BlockLayer::Heap && block.pool.is_some();
-        !region && self.pid.is_none_or(|wanted| wanted == pid) && self.layer.is_none_or(|wanted| wanted == layer(block))
-    }
-
-    /// The same as a sum.
-    fn bytes(self, process: &Process) -> u64 {
-        if !process.alive() || self.pid.is_some_and(|wanted| wanted != process.pid) {
-            return 0;
-        }
-        let totals = process.totals();
-        match self.layer {
-            None => totals.chunk_bytes.saturating_add(totals.heap_bytes),
-            Some(Layer::PoolChunk) => totals.chunk_bytes,
-            Some(Layer::Heap) => totals.heap_bytes,
-            Some(_) => 0,
-        }
+        let meant = match self.layer {
+            // A region is a pool's: its chunks count.
+            None | Some(Layer::Heap) if block.layer != BlockLayer::Chunk && block.pool.is_some() => false,
+            None => true,
+            Some(wanted) => wanted == layer(block),
+        };
+        meant && self.pid.is_none_or(|wanted| wanted == pid)
     }
 }
 
 const fn layer(block: &Allocation) -> Layer {
-    match block.layer {
-        BlockLayer::Chunk => Layer::PoolChunk,
-        BlockLayer::Heap => Layer::Heap,
+    devices::layer(block.layer)
+}
+
+/// What a process holds, followed from event to event.
+#[derive(Default)]
+struct Holding {
+    bytes: u64,
+    /// Sums that change when GPU memory outside of pools does, and how much that is.
+    gpu: u64,
+    outside: u64,
+}
+
+impl Holding {
+    fn update(&mut self, of: Of, process: &Process) -> u64 {
+        let totals = process.totals();
+        self.bytes = match of.layer {
+            _ if !process.alive() || of.pid.is_some_and(|wanted| wanted != process.pid) => 0,
+            Some(Layer::PoolChunk) => totals.chunk_bytes,
+            Some(Layer::Heap) => totals.heap_bytes,
+            Some(Layer::Device) => totals.device_bytes,
+            Some(Layer::Pinned) => totals.pinned_bytes,
+            Some(Layer::Managed) => totals.managed_bytes,
+            Some(Layer::PoolRegion | Layer::Mapping) => 0,
+            None => totals.chunk_bytes.saturating_add(totals.heap_bytes).saturating_add(self.outside(&totals, process)),
+        };
+        self.bytes
+    }
+
+    /// GPU memory that is no region of a pool. Looked for only when it may have changed.
+    fn outside(&mut self, totals: &Totals, process: &Process) -> u64 {
+        let sums = [totals.device_bytes, totals.pinned_bytes, totals.managed_bytes, totals.region_bytes];
+        let gpu = sums.into_iter().fold(0, u64::wrapping_add);
+        if gpu != self.gpu {
+            let blocks = process.gpu.allocations().filter(|block| block.pool.is_none());
+            self.outside = blocks.fold(0, |sum: u64, block| sum.saturating_add(block.bytes));
+            self.gpu = gpu;
+        }
+        self.outside
     }
 }
 

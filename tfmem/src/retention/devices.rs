@@ -88,7 +88,8 @@ pub(super) fn of(process: &Process, pool: &Pool) -> Option<Made> {
     Some(Made { layer: layer(block.layer()?), device: block.device })
 }
 
-pub(super) const fn layer(layer: BlockLayer) -> Layer {
+#[must_use]
+pub const fn layer(layer: BlockLayer) -> Layer {
     match layer {
         BlockLayer::Chunk => Layer::PoolChunk,
         BlockLayer::Heap => Layer::Heap,

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use super::devices;
 use super::place::variable_of;
 use super::record::Record;
 use super::scene::{Scene, is_memory};
 use crate::ledger::Ledger;
 use crate::ledger::types::{BlockLayer, SessionId};
-use crate::report::model::{BoundaryKind, Growth, Layer};
+use crate::report::model::{BoundaryKind, Growth};
 use crate::report::units::{bytes, count, plain};
 
 /// Fewer rounds say nothing.
@@ -106,17 +107,11 @@ fn places(rounds: &[&Record], ledger: &Ledger, kind: BoundaryKind) -> Vec<Growth
         .into_iter()
         .map(|((layer, name), (sums, owner))| (layer, name, owner, Course::of(&sums)))
         .filter(|(.., course)| course.grows)
-        .map(|(layer, name, owner, course)| {
-            let layer = match layer {
-                BlockLayer::Chunk => Layer::PoolChunk,
-                BlockLayer::Heap => Layer::Heap,
-            };
-            Growth {
-                layer: Some(layer),
-                owner: owner.map(|id| format!("session {id} and others")),
-                summary: sentence(kind, rounds.len(), &course, Some(&name)),
-                ..course.growth(kind, Some(name))
-            }
+        .map(|(layer, name, owner, course)| Growth {
+            layer: Some(devices::layer(layer)),
+            owner: owner.map(|id| format!("session {id} and others")),
+            summary: sentence(kind, rounds.len(), &course, Some(&name)),
+            ..course.growth(kind, Some(name))
         })
         .collect();
     growing.sort_by_key(|growth| std::cmp::Reverse(growth.per_round_bytes));

@@ -6,7 +6,7 @@
 mod assemble;
 mod causes;
 pub mod clock;
-mod devices;
+pub mod devices;
 mod follow;
 mod growth;
 mod holders;

@@ -44,7 +44,7 @@ impl Analysis {
             let watched = watch::watched(process);
             Now {
                 process,
-                layers: record::layers(&process.totals(), watched),
+                layers: record::layers(process, watched),
                 rss: super::last_rss(process),
                 watched,
                 boundaries: watch.records.last().map_or(0, |record| record.id),

@@ -12,10 +12,10 @@ use crate::attach::plan::Point;
 #[derive(Default)]
 pub struct Kept {
     probes: usize,
-    /// Each of many probes.
-    multi: Vec<OwnedFd>,
-    /// Each of one.
-    perf: Vec<UProbeLink>,
+    /// Held until they are dropped: each of many probes.
+    _multi: Vec<OwnedFd>,
+    /// The same, each of one.
+    _perf: Vec<UProbeLink>,
 }
 
 impl Kept {
@@ -59,7 +59,7 @@ impl Programs {
             let others = multi.take_links();
             let refused = self.attach_points(path, &points);
             let multi = self.multi.as_mut().map_or_else(|_| Vec::new(), |multi| multi.exchange_links(others));
-            return (Kept { probes: points.len() - refused.len(), multi, perf: Vec::new() }, refused);
+            return (Kept { probes: points.len() - refused.len(), _multi: multi, _perf: Vec::new() }, refused);
         }
         let (mut perf, mut refused) = (Vec::new(), Vec::new());
         for point in &points {
@@ -68,7 +68,7 @@ impl Programs {
                 Err(error) => refused.push((point.symbol.clone(), format!("{error:#}"))),
             }
         }
-        (Kept { probes: perf.len(), multi: Vec::new(), perf }, refused)
+        (Kept { probes: perf.len(), _multi: Vec::new(), _perf: perf }, refused)
     }
 
     fn attach_one(&mut self, path: &Path, point: &Point) -> Result<UProbeLink> {
