@@ -37,8 +37,16 @@ pub struct Storm {
     pub wrong_in_children: u64,
 }
 
-/// On a machine that stands still for a while events can come too late; then the report says so, and the run proves
-/// nothing of the rest.
+impl Storm {
+    /// All know the same mappings, of the program and of its children.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.own == self.ledger && self.own == self.naive && self.wrong_in_children == 0
+    }
+}
+
+/// On a machine that stands still for a while events can come too late; then the report says so, and the run is made
+/// again.
 const ATTEMPTS: u32 = 3;
 
 /// Threads of the program: it makes so many calls each.
@@ -51,7 +59,8 @@ pub const THREADS: u64 = 3;
 pub fn run(seed: u64, calls: u64, with_segments: bool, how: Backend) -> Result<Storm> {
     let mut storm = run_once(seed, calls, with_segments, how)?;
     for _ in 1..ATTEMPTS {
-        if storm.losses.contains_key("events_late") {
+        // One that is exact all the same proves what it should.
+        if storm.losses.contains_key("events_late") && !storm.is_exact() {
             storm = run_once(seed, calls, with_segments, how)?;
         }
     }
@@ -70,7 +79,7 @@ fn run_once(seed: u64, calls: u64, with_segments: bool, how: Backend) -> Result<
         .arg(fixtures::get()?.mapping_storm())
         .args([seed.to_string(), calls.div_ceil(THREADS).to_string()])
         .args(with_segments.then_some("shm"))
-        // Under emulation some hundred calls a second.
+        // Some ten times what an emulated processor takes.
         .limit(Duration::from_secs(180) + Duration::from_millis(10 * calls));
     let output = program.run()?;
     ensure!(output.code == 0, "status {}\n{}", output.code, output.stderr);
@@ -178,8 +187,8 @@ impl Replay {
             self.changes.clear();
             return;
         };
-        let is_end = snapshot.at_exit && model.begun;
-        // Polled, looks are all there is to know.
+        // Polled, looks are all there is to know; on a slow machine the one at the end may be the first.
+        let is_end = snapshot.at_exit && (model.begun || how == Backend::Poll);
         if !snapshot.mappings.is_empty() && (!model.begun || how == Backend::Poll) {
             model.apply(event);
             self.ledger.apply(event, &mut self.changes);

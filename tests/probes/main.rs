@@ -29,7 +29,7 @@ struct Choice {
 }
 
 /// For one that runs it by hand.
-const STORM: u64 = 9_000;
+const STORM: u64 = 30_000;
 
 fn main() -> Result<()> {
     if std::process::id() == 1 {
