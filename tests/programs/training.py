@@ -27,7 +27,7 @@ class Progress(tf.keras.callbacks.Callback):
             print("ready", flush=True)
         if epochs == 0:
             # The run that it is compared with has as many epochs to do, and nothing to wait for.
-            time.sleep(0.05)
+            time.sleep(0.1)
             self.model.stop_training = asked
 
 
