@@ -121,6 +121,9 @@ const KERNEL_FUNCTIONS: &[&[Place]] = &[
 pub fn follow(programs: &mut Programs, wanted: &[Backend]) -> Result<Chosen> {
     let mut refused = Vec::new();
     for &backend in wanted {
+        if backend == Backend::Poll {
+            programs.places_may_move()?;
+        }
         match load(programs, backend).and_then(|()| attach(programs, backend)) {
             Ok(_) => return Ok(Chosen { backend, refused }),
             Err(error) => refused.push((backend, format!("{error:#}"))),
