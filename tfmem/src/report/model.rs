@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 mod history;
-pub use history::{EndedSession, HandleCount, Handles, OpenSession, Sessions, Timeline, TimelineBand, TimelineDevice};
+pub use history::{
+    EndedSession, HandleBound, HandleClass, HandleCount, Handles, OpenSession, Sessions, Timeline, TimelineBand,
+    TimelineDevice,
+};
 
 pub const SCHEMA: &str = "tfmem.report/1";
 

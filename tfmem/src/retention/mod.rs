@@ -7,6 +7,7 @@ mod assemble;
 mod causes;
 pub mod clock;
 mod follow;
+mod handles;
 mod holders;
 mod look;
 pub mod place;

@@ -1,5 +1,6 @@
 //! What a person reads: one screen, verdicts first.
 
+mod handles;
 pub(crate) mod page;
 mod table;
 mod verdicts;
@@ -129,6 +130,7 @@ fn one(page: &mut Page, process: &Process, options: &ReportOptions) {
     }
     page.blank();
     page.joined(&handles(process), Tone::Plain);
+    handles::not_exact(page, process);
 }
 
 /// `train.py (pid 4711, TensorFlow 2.21.0): 4 sessions opened, 0 closed, in 41 s`
