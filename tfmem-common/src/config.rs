@@ -43,6 +43,10 @@ pub struct Annotation {
     pub layout: u32,
 }
 
+impl Annotation {
+    pub const NONE: Self = Self { module_slot: 0, offset: 0, layout: 0 };
+}
+
 /// One traced process (key: tgid). Absent means "not ours": every program leaves at once.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +59,17 @@ pub struct Process {
     /// Which of `UNWIND_RANGES` are the places of its code; 0: none are known.
     pub ranges: u32,
 }
+
+impl Process {
+    pub const NONE: Self = Self { annotations: [Annotation::NONE; 2], flags: 0, ranges: 0 };
+}
+
+/// Elements of the map `EPOCH`: what a program remembers of a process holds while neither changes. The loader's begins
+/// with 1.
+pub const EPOCH_BY_KERNEL: u32 = 0;
+pub const EPOCH_BY_LOADER: u32 = 1;
+/// A bit of the loader's: nobody sees libraries go, so places in them must be found anew each time.
+pub const PLACES_MAY_MOVE: u64 = 1 << 63;
 
 /// Hold (stop) this process when it maps code of a file not yet judged, until the loader has judged it.
 pub const PROCESS_HOLD: u32 = 1;

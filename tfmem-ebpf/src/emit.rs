@@ -68,6 +68,13 @@ pub unsafe fn add(value: *mut u64, more: u64) {
     let _: u64 = unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(value, more) };
 }
 
+/// Zero, hidden from the compiler. Where fields that are zero lie side by side it would call a function that writes them
+/// byte by byte.
+#[inline(always)]
+pub fn zero() -> u64 {
+    core::hint::black_box(0)
+}
+
 #[inline(always)]
 pub fn header(kind: u16, at: u64, current: &Current) -> Header {
     Header { kind, version: wire::VERSION, _pad: 0, at, pid: current.pid(), tid: current.tid() }

@@ -1,7 +1,7 @@
 //! Is the current process traced?
 
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, generated::bpf_ktime_get_boot_ns};
-use tfmem_common::config::{PROCESS_RARE, Process};
+use tfmem_common::config::Process;
 
 use crate::maps::PROCESSES;
 
@@ -32,12 +32,6 @@ pub fn current() -> Option<Current> {
     // settings for one event, and those are re-checked by every read they lead to.
     let process = *unsafe { PROCESSES.get((id >> 32) as u32) }?;
     Some(Current { id, process })
-}
-
-/// The same, when all that the process does is wanted.
-#[inline(always)]
-pub fn current_in_full() -> Option<Current> {
-    current().filter(|current| current.process.flags & PROCESS_RARE == 0)
 }
 
 #[inline(always)]

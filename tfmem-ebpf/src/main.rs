@@ -15,6 +15,7 @@ mod gate;
 mod maps;
 mod origin;
 mod probes;
+mod thread;
 mod unwind;
 
 #[panic_handler]

@@ -42,25 +42,9 @@ pub static LEASE: Array<u64> = Array::with_max_entries(1, 0);
 #[map]
 pub static NAMES_SENT: LruHashMap<u64, u8> = LruHashMap::with_max_entries(65_536, 0);
 
-/// One entry for each thread inside a traced system call. Entered and removed here.
+/// One entry for each thread inside a followed function of the kernel. Entered and removed here.
 #[map]
 pub static SYSCALLS: HashMap<u64, [u64; 6]> = HashMap::with_max_entries(32_768, 0);
-
-/// One entry for each thread inside `AlignedMalloc`. Entered and removed here.
-#[map]
-pub static MALLOCS: HashMap<u64, MallocInFlight> = HashMap::with_max_entries(32_768, 0);
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct MallocInFlight {
-    pub bytes: u64,
-    /// Stack pointer at entry: an entry seen at or above it means that the old call never returned.
-    pub stack: u64,
-    /// `AlignedMalloc` overloads call each other: only the outermost is an allocation.
-    pub depth: u64,
-    /// Number of the stack at its entry.
-    pub trace: u64,
-}
 
 /// One entry for each thread inside a call of a GPU's driver. Entered and removed here.
 #[map]
@@ -71,7 +55,8 @@ pub static GPU_CALLS: HashMap<u64, GpuInFlight> = HashMap::with_max_entries(8192
 pub struct GpuInFlight {
     pub args: [u64; 6],
     pub at: u64,
-    /// As in [`MallocInFlight`]: calls of the driver may call each other, and only the outermost counts.
+    /// Stack pointer at entry: an entry seen at or above it means that the old call never returned. Calls of the driver
+    /// may call each other, and only the outermost counts.
     pub stack: u64,
     pub depth: u64,
     pub trace: u64,

@@ -4,6 +4,8 @@
 //! address at +8) and `dtv_t` (16 bytes a module), unchanged since TLS came to x86-64; the annotation's own layout is
 //! named by the loader (`ANNOTATION_*`).
 
+use core::hint::black_box;
+
 use aya_ebpf::helpers::{
     bpf_probe_read_kernel, bpf_probe_read_user, bpf_probe_read_user_buf, generated::bpf_get_current_task,
 };
@@ -14,9 +16,10 @@ use tfmem_common::{
 };
 
 use crate::{
-    emit::{Wake, count, flags, header},
+    emit::{Wake, count, flags, header, zero},
     gate::Current,
     maps::{EVENTS, NAMES_SENT, kernel},
+    thread::Thread,
 };
 
 /// `TLS_DTV_UNALLOCATED`: this thread never touched the library's thread-local data.
@@ -36,13 +39,14 @@ struct Note {
 
 /// The annotation of the current thread; all zero when there is none.
 #[inline(always)]
-pub fn read(current: &Current, at: u64) -> Origin {
-    let [first, second] = &current.process.annotations;
-    let Some(note) = note(first).or_else(|| note(second)) else {
-        return Origin::default();
-    };
+pub fn read(current: &Current, mut thread: Option<&mut Thread>, at: u64) -> Origin {
+    // The dynamic linker lets all code use one of two places: the one that told something last comes first.
+    let second_first = thread.as_ref().is_some_and(|thread| thread.told == 1);
+    let told = note(current, thread.as_deref_mut(), second_first)
+        .or_else(|| note(current, thread.as_deref_mut(), !second_first));
+    let Some(note) = told else { return none() };
     Origin {
-        op: name(current, at, note.op, note.op_len),
+        op: name(current, thread, at, note.op, note.op_len),
         step: note.step,
         region: region(note.region, note.region_len),
         dtype: note.dtype,
@@ -50,10 +54,38 @@ pub fn read(current: &Current, at: u64) -> Origin {
     }
 }
 
-/// What the thread has noted in this place; `None` when nothing is there.
+/// Nobody.
 #[inline(always)]
-fn note(place: &Annotation) -> Option<Note> {
-    let address = address(place)?;
+pub fn none() -> Origin {
+    let zero = zero();
+    Origin { op: zero, step: zero as i64, region: zero.to_ne_bytes(), dtype: zero as i32, _pad: zero as u32 }
+}
+
+/// What the thread has noted in one of the two places; `None` when nothing is there.
+#[inline(always)]
+fn note(current: &Current, thread: Option<&mut Thread>, second: bool) -> Option<Note> {
+    let [first_place, second_place] = current.process.annotations;
+    let place = if second { second_place } else { first_place };
+    if place.module_slot == 0 {
+        return None;
+    }
+    let Some(thread) = thread else { return told_at(&place, address(&place)?) };
+    let known = if second { thread.notes[1] } else { thread.notes[0] };
+    let address = if known == 0 { address(&place)? } else { known };
+    if known == 0 && thread.may_remember() {
+        if second {
+            thread.notes[1] = address;
+        } else {
+            thread.notes[0] = address;
+        }
+    }
+    let note = told_at(&place, address)?;
+    thread.told = u32::from(second);
+    Some(note)
+}
+
+#[inline(always)]
+fn told_at(place: &Annotation, address: u64) -> Option<Note> {
     match read_note(place.layout, address) {
         Ok(note) => (note.op != 0).then_some(note),
         Err(_) => {
@@ -65,9 +97,6 @@ fn note(place: &Annotation) -> Option<Note> {
 
 #[inline(always)]
 fn address(place: &Annotation) -> Option<u64> {
-    if place.module_slot == 0 {
-        return None;
-    }
     let thread = thread_pointer()?;
     // SAFETY: the helpers check every address; a bad one is an error, not a fault.
     unsafe {
@@ -151,34 +180,52 @@ fn region(address: u64, len: u64) -> [u8; 8] {
 
 /// Reads the op's name, sends it when this hash was not sent before, and returns the hash (0: not readable).
 #[inline(always)]
-fn name(current: &Current, at: u64, address: u64, len: u64) -> u64 {
-    let mut words = [0u64; NAME_BYTES / 8];
+fn name(current: &Current, thread: Option<&mut Thread>, at: u64, address: u64, len: u64) -> u64 {
+    let mut words = [zero(); NAME_BYTES / 8];
     let read = read_name(&mut words, address, len);
     if read == 0 {
         count(counters::ANNOTATION_UNREADABLE);
         return 0;
     }
-    let hash = hash(&words);
+    let hash = hash(&words, read);
+    match thread {
+        // As the last time: it was sent.
+        Some(thread) if thread.op == hash => {}
+        Some(thread) => {
+            if send_name(current, at, &words, read, hash) {
+                thread.op = hash;
+            }
+        }
+        None => {
+            send_name(current, at, &words, read, hash);
+        }
+    }
+    hash
+}
+
+/// Sends a name, unless it was sent before. `false`: the buffer was full, which is counted.
+#[inline(always)]
+fn send_name(current: &Current, at: u64, words: &[u64; NAME_BYTES / 8], len: u32, hash: u64) -> bool {
     // SAFETY: only presence is asked for.
     if unsafe { NAMES_SENT.get(hash) }.is_some() {
-        return hash;
+        return true;
     }
     let Some(mut entry) = EVENTS.reserve::<Name>(0) else {
         count(counters::DROPPED_BASE + u32::from(wire::kind::NAME));
-        return hash;
+        return false;
     };
     let record = entry.as_mut_ptr();
     // SAFETY: the reservation is ours and as large as the record; every field is written.
     unsafe {
         (*record).header = header(wire::kind::NAME, at, current);
         (*record).hash = hash;
-        (*record).len = read;
+        (*record).len = len;
         (*record)._pad = 0;
-        (*record).text.as_mut_ptr().cast::<[u64; NAME_BYTES / 8]>().write_unaligned(words);
+        (*record).text.as_mut_ptr().cast::<[u64; NAME_BYTES / 8]>().write_unaligned(*words);
     }
     entry.submit(flags(Wake::Later));
     let _ = NAMES_SENT.insert(hash, 1, 0);
-    hash
+    true
 }
 
 /// Fills `words` (zeroed) with the name; returns its length, at most `NAME_BYTES`, 0 when unreadable.
@@ -216,17 +263,20 @@ fn read_name(words: &mut [u64; NAME_BYTES / 8], address: u64, len: u64) -> u32 {
 #[inline(always)]
 fn within_name(len: u64) -> usize {
     // Hidden from the compiler, which would leave out a mask that it knows to change nothing.
-    let last = core::hint::black_box(len.clamp(1, NAME_BYTES as u64) - 1);
+    let last = black_box(len.clamp(1, NAME_BYTES as u64) - 1);
     (last & (NAME_BYTES as u64 - 1)) as usize + 1
 }
 
 const _: () = assert!(NAME_BYTES.is_power_of_two());
 
-/// A multiply-and-rotate hash of the zero-padded name (FxHash's step); never 0.
+/// A multiply-and-rotate hash of the name, padded with zeroes to whole words (FxHash's step); never 0.
 #[inline(always)]
-fn hash(words: &[u64; NAME_BYTES / 8]) -> u64 {
+fn hash(words: &[u64; NAME_BYTES / 8], len: u32) -> u64 {
     let mut hash = 0u64;
-    for &word in words {
+    for (number, &word) in words.iter().enumerate() {
+        if number as u32 * 8 >= len {
+            break;
+        }
         hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
     }
     // The multiplication leaves the low bits weak: fold the high ones in.

@@ -17,13 +17,15 @@ use tfmem_common::{
     cookie::PoolLayout,
     counters,
     lost::what,
-    wire::{Chunk, Origin, kind},
+    wire::{Chunk, kind},
 };
 
 use crate::{
-    emit::{count, header, lost, send_frequent},
-    gate::{Current, current_in_full as current, now},
-    origin, unwind,
+    emit::{count, header, lost, send_frequent, zero},
+    gate::{Current, now},
+    origin,
+    thread::{self, Thread},
+    unwind,
 };
 
 /// `strlen("MemoryAllocation")` and `strlen("MemoryDeallocation")`: the name's length says which one it is.
@@ -33,6 +35,8 @@ const GIVEN_BACK: u64 = 18;
 /// `sizeof(BFCAllocator::AllocationRegion)`: pointer, size, end, handles (a vector), …
 const REGION_SIZE: u64 = 48;
 const REGION_END: u64 = 16;
+/// `sizeof(std::vector)`.
+const VECTOR_SIZE: u32 = 24;
 /// `sizeof(BFCAllocator::Chunk)`: size, requested size, allocation number, pointer, …
 const CHUNK_SIZE: u64 = 64;
 /// `BFCAllocator::kMinAllocationBits`: a region has one handle for each 256 bytes.
@@ -48,13 +52,13 @@ pub fn chunk(ctx: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn try_chunk(ctx: &ProbeContext) -> Option<()> {
-    let current = current()?;
+    let (current, thread) = thread::current()?;
     let taken = match ctx.arg::<u64>(1)? {
         TAKEN => true,
         GIVEN_BACK => false,
         _ => return None,
     };
-    report(ctx, &current, (ctx.arg(0)?, ctx.arg(3)?), taken, (ctx.arg(4)?, ctx.arg(5)?));
+    report(ctx, (&current, thread), (ctx.arg(0)?, ctx.arg(3)?), taken, (ctx.arg(4)?, ctx.arg(5)?));
     Some(())
 }
 
@@ -66,14 +70,14 @@ pub fn chunk_short(ctx: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn try_chunk_short(ctx: &ProbeContext) -> Option<()> {
-    let current = current()?;
+    let (current, mut thread) = thread::current()?;
     let (pool, chunk): (u64, u64) = (ctx.arg(0)?, ctx.arg(3)?);
     match ctx.arg::<u64>(1)? {
         TAKEN => {
             // SAFETY: the context is the one the kernel passed.
             let layout = PoolLayout::unpack(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
-            match sizes(pool, chunk, layout) {
-                Some(sizes) => report(ctx, &current, (pool, chunk), true, sizes),
+            match sizes(thread.as_deref_mut(), pool, chunk, layout) {
+                Some(sizes) => report(ctx, (&current, thread), (pool, chunk), true, sizes),
                 // A chunk of unknown size would make every total wrong: it is a loss, and counted as one.
                 None => {
                     count(counters::CHUNK_UNREADABLE);
@@ -81,7 +85,7 @@ fn try_chunk_short(ctx: &ProbeContext) -> Option<()> {
                 }
             }
         }
-        GIVEN_BACK => report(ctx, &current, (pool, chunk), false, (0, 0)),
+        GIVEN_BACK => report(ctx, (&current, thread), (pool, chunk), false, (0, 0)),
         _ => {}
     }
     Some(())
@@ -95,10 +99,10 @@ pub fn chunk_given_back(ctx: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn try_chunk_given_back(ctx: &ProbeContext) -> Option<()> {
-    let current = current()?;
+    let (current, thread) = thread::current()?;
     let chunk: u64 = ctx.arg(1)?;
     if chunk != 0 {
-        report(ctx, &current, (ctx.arg(0)?, chunk), false, (0, 0));
+        report(ctx, (&current, thread), (ctx.arg(0)?, chunk), false, (0, 0));
     }
     Some(())
 }
@@ -106,7 +110,7 @@ fn try_chunk_given_back(ctx: &ProbeContext) -> Option<()> {
 #[inline(always)]
 fn report(
     ctx: &ProbeContext,
-    current: &Current,
+    (current, thread): (&Current, Option<&mut Thread>),
     (pool, chunk): (u64, u64),
     taken: bool,
     (requested, allocated): (u64, u64),
@@ -114,16 +118,17 @@ fn report(
     // Before the time is taken: whoever reads the event knows its stack.
     let stack = if taken { unwind::at_entry(current, ctx) } else { 0 };
     let at = now();
+    let zero = zero();
     let record = Chunk {
         header: header(kind::CHUNK, at, current),
         pool,
         chunk,
         requested,
         allocated,
-        origin: if taken { origin::read(current, at) } else { Origin::default() },
+        origin: if taken { origin::read(current, thread, at) } else { origin::none() },
         taken: u32::from(taken),
-        _pad: 0,
-        stack,
+        _pad: zero as u32,
+        stack: stack | zero,
     };
     if !send_frequent(kind::CHUNK, record) {
         lost(current, if taken { what::CHUNK_TAKEN } else { what::CHUNK_GIVEN_BACK }, Some(allocated));
@@ -134,21 +139,50 @@ fn report(
 /// The pool's lock is held, so nothing moves. Layouts: tsl/framework/bfc_allocator.h, the same in 2.12.0, 2.15.1,
 /// 2.18.1 and 2.21.0 but for the two offsets. `None`: not what is expected there.
 #[inline(always)]
-fn sizes(pool: u64, address: u64, layout: PoolLayout) -> Option<(u64, u64)> {
-    let regions: [u64; 2] = read(pool + u64::from(layout.regions))?;
-    let chunks: u64 = read(pool + u64::from(layout.chunks))?;
-    let [start, _, end, handles]: [u64; 4] = read(region(regions, address)?)?;
-    if address < start || address >= end {
-        return None;
-    }
+fn sizes(thread: Option<&mut Thread>, pool: u64, address: u64, layout: PoolLayout) -> Option<(u64, u64)> {
+    let (regions, chunks) = lists(pool, layout)?;
+    let [start, _, _, handles] = region_of(thread, pool, regions, address)?;
     let handle: u64 = read(handles + ((address - start) >> HANDLE_BITS) * 8)?;
     let [allocated, requested, _, pointer]: [u64; 4] = read(chunks + handle * CHUNK_SIZE)?;
     (pointer == address).then_some((requested, allocated))
 }
 
-/// The first region that ends behind `address` (`RegionManager::RegionFor`): regions are sorted by their end.
+/// Where the list of a pool's regions begins and ends, and where that of its chunks begins.
 #[inline(always)]
-fn region([first, last]: [u64; 2], address: u64) -> Option<u64> {
+fn lists(pool: u64, layout: PoolLayout) -> Option<([u64; 2], u64)> {
+    // A vector is begin, end and end of its room. In one go where one follows the other: a read costs more than its bytes.
+    if layout.chunks.wrapping_sub(layout.regions) == VECTOR_SIZE {
+        let [first, last, _, chunks]: [u64; 4] = read(pool + u64::from(layout.regions))?;
+        return Some(([first, last], chunks));
+    }
+    Some((read(pool + u64::from(layout.regions))?, read(pool + u64::from(layout.chunks))?))
+}
+
+/// The region that an address lies in: regions do not overlap, so any in the list that has it is the one. The last one's
+/// place is tried first.
+#[inline(always)]
+fn region_of(thread: Option<&mut Thread>, pool: u64, regions: [u64; 2], address: u64) -> Option<[u64; 4]> {
+    let has = |[start, _, end, _]: [u64; 4]| start <= address && address < end;
+    let Some(thread) = thread else { return read(search(regions, address)?).filter(|&region| has(region)) };
+    if thread.pool == pool {
+        let place = regions[0] + u64::from(thread.region) * REGION_SIZE;
+        if place < regions[1] {
+            let region: [u64; 4] = read(place)?;
+            if has(region) {
+                return Some(region);
+            }
+        }
+    }
+    let place = search(regions, address)?;
+    let region: [u64; 4] = read(place)?;
+    thread.pool = pool;
+    thread.region = ((place - regions[0]) / REGION_SIZE) as u32;
+    has(region).then_some(region)
+}
+
+/// The place of the first region that ends behind `address` (`RegionManager::RegionFor`): regions are sorted by their end.
+#[inline(always)]
+fn search([first, last]: [u64; 2], address: u64) -> Option<u64> {
     let mut low = 0;
     let mut high = last.checked_sub(first)? / REGION_SIZE;
     for _ in 0..SEARCH_STEPS {

@@ -13,9 +13,10 @@ use tfmem_common::{
 
 use crate::{
     emit::{count, header, lost, send_frequent},
-    gate::{current_in_full as current, now},
-    maps::{MALLOCS, MallocInFlight},
-    origin, unwind,
+    gate::now,
+    origin,
+    thread::{self, Malloc},
+    unwind,
 };
 
 #[uprobe]
@@ -26,25 +27,24 @@ pub fn aligned_malloc(ctx: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn try_aligned_malloc(ctx: &ProbeContext) -> Option<()> {
-    let current = current()?;
+    let (current, thread) = thread::current()?;
     unwind::entered(&current, ctx);
     // SAFETY: the context's registers are valid while the program runs.
     let stack = unsafe { (*ctx.regs).rsp };
-    if let Some(outer) = MALLOCS.get_ptr_mut(current.id) {
-        // SAFETY: the entry belongs to this thread, which is here.
-        let outer = unsafe { &mut *outer };
-        if stack < outer.stack {
-            outer.depth += 1;
+    let Some(thread) = thread else {
+        count(counters::INFLIGHT_FULL);
+        lost(&current, what::HEAP_TAKEN, None);
+        return None;
+    };
+    if thread.malloc.depth > 0 {
+        if stack < thread.malloc.stack {
+            thread.malloc.depth += 1;
             return Some(());
         }
         count(counters::STALE_ENTRY);
     }
     let trace = unwind::at_entry(&current, ctx);
-    let entry = MallocInFlight { bytes: ctx.arg(0)?, stack, depth: 0, trace };
-    if MALLOCS.insert(current.id, entry, 0).is_err() {
-        count(counters::INFLIGHT_FULL);
-        lost(&current, what::HEAP_TAKEN, None);
-    }
+    thread.malloc = Malloc { bytes: ctx.arg(0)?, stack, depth: 1, trace };
     Some(())
 }
 
@@ -56,20 +56,17 @@ pub fn aligned_malloc_ret(ctx: RetProbeContext) -> u32 {
 
 #[inline(always)]
 fn try_aligned_malloc_ret(ctx: &RetProbeContext) -> Option<()> {
-    let current = current()?;
+    let (current, thread) = thread::current()?;
     unwind::returned(&current, ctx);
-    let Some(entry) = MALLOCS.get_ptr_mut(current.id) else {
+    let Some(thread) = thread.filter(|thread| thread.malloc.depth > 0) else {
         count(counters::RETURN_WITHOUT_ENTRY);
         return None;
     };
-    // SAFETY: the entry belongs to this thread, which is here.
-    let entry = unsafe { &mut *entry };
-    if entry.depth > 0 {
-        entry.depth -= 1;
+    thread.malloc.depth -= 1;
+    if thread.malloc.depth > 0 {
         return Some(());
     }
-    let (bytes, trace) = (entry.bytes, entry.trace);
-    let _ = MALLOCS.remove(current.id);
+    let (bytes, trace) = (thread.malloc.bytes, thread.malloc.trace);
     let address: u64 = ctx.ret();
     if address == 0 {
         return None;
@@ -79,7 +76,7 @@ fn try_aligned_malloc_ret(ctx: &RetProbeContext) -> Option<()> {
         header: header(kind::HEAP_ALLOC, at, &current),
         address,
         bytes,
-        origin: origin::read(&current, at),
+        origin: origin::read(&current, Some(thread), at),
         stack: trace,
     };
     if !send_frequent(kind::HEAP_ALLOC, record) {
@@ -96,7 +93,7 @@ pub fn aligned_free(ctx: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn try_aligned_free(ctx: &ProbeContext) -> Option<()> {
-    let current = current()?;
+    let (current, _) = thread::current()?;
     let address: u64 = ctx.arg(0)?;
     if address == 0 {
         return None;

@@ -28,7 +28,7 @@ use crate::{
     emit::{count, lost},
     gate::{Current, current, now},
     maps::SYSCALLS,
-    unwind,
+    thread, unwind,
 };
 
 /// `VM_READ`, `VM_WRITE`, `VM_EXEC` have the values of `PROT_*` (include/linux/mm.h).
@@ -162,6 +162,7 @@ fn try_unmap_leave(ctx: &RetProbeContext) -> Option<()> {
     let ret: i32 = ctx.ret();
     // Some versions return 1 when they have let go of the lock.
     if ret >= 0 {
+        thread::unmapped(&current, start, end.wrapping_sub(start));
         tell(&current, Memory { start, len: end.wrapping_sub(start), ..record(&current, memory::MUNMAP, at) });
     }
     Some(())

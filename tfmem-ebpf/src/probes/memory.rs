@@ -16,7 +16,7 @@ use tfmem_common::{
 };
 
 use crate::{
-    emit::{Wake, count, header, lost, send, send_frequent},
+    emit::{Wake, count, header, lost, send, send_frequent, zero},
     gate::{Current, now},
     maps::{FILES_JUDGED, LEASE, kernel},
     unwind,
@@ -27,18 +27,19 @@ const SIGSTOP: u32 = 19;
 
 #[inline(always)]
 pub fn record(current: &Current, call: u32, at: u64) -> Memory {
+    let zero = zero();
     Memory {
         header: header(kind::MEMORY, at, current),
         call,
         prot: 0,
-        start: 0,
-        len: 0,
-        old_start: 0,
-        old_len: 0,
-        flags: 0,
+        start: zero,
+        len: zero,
+        old_start: zero,
+        old_len: zero,
+        flags: zero,
         fd: -1,
         took: 0,
-        stack: 0,
+        stack: zero,
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{
     emit::{Wake, count, header, send},
     gate::{current, now},
     maps::{PROCESSES, debug},
+    thread,
 };
 
 /// `task:task_newtask`: `pid_t pid` at 8, `char comm[16]` at 12, `u64 clone_flags` at 32 (5.15 to 6.18 alike).
@@ -59,6 +60,8 @@ pub fn sched_process_exec(_ctx: TracePointContext) -> u32 {
         process.annotations = [Annotation::default(); 2];
         process.ranges = 0;
         let _ = PROCESSES.insert(current.pid(), process, 0);
+        thread::next_epoch();
+        thread::forget(current.id);
         send(kind::EXEC, Life { header: header(kind::EXEC, now(), &current) }, Wake::Now);
         if process.flags & PROCESS_HOLD != 0 {
             hold(&current, 0, FileId::default());
@@ -72,6 +75,7 @@ pub fn sched_process_exec(_ctx: TracePointContext) -> u32 {
 pub fn sched_process_exit(_ctx: TracePointContext) -> u32 {
     if let Some(current) = current() {
         gpu::thread_ends(&current);
+        thread::forget(current.id);
         let wake = if current.pid() == current.tid() { Wake::Now } else { Wake::Later };
         send(kind::EXIT, Life { header: header(kind::EXIT, now(), &current) }, wake);
     }

@@ -30,6 +30,7 @@ use super::{
     tracefs,
 };
 
+mod epoch;
 mod kept;
 mod multi;
 mod sys;
@@ -37,6 +38,7 @@ mod unwind;
 mod uprobes;
 
 use crate::target::clock;
+use epoch::Epoch;
 pub use kept::Kept;
 use multi::Multi;
 pub use unwind::{Stacks, Unwind};
@@ -124,6 +126,7 @@ pub struct Programs {
     /// Those for libraries; aya's own of the same names are not loaded then.
     multi: Result<Multi, Chosen>,
     processes: HashMap<MapData, u32, Process>,
+    epoch: Epoch,
     judged: HashMap<MapData, FileId, u8>,
     counters: PerCpuArray<MapData, u64>,
     lost: HashMap<MapData, Key, Lost>,
@@ -183,12 +186,13 @@ impl Programs {
         let multi = options.attach.open(OBJECT, &ebpf)?;
         let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?)?;
         let processes = HashMap::try_from(take(&mut ebpf, "PROCESSES")?)?;
+        let epoch = Epoch::begin(Array::try_from(take(&mut ebpf, "EPOCH")?)?)?;
         let judged = HashMap::try_from(take(&mut ebpf, "FILES_JUDGED")?)?;
         let counters = PerCpuArray::try_from(take(&mut ebpf, "COUNTERS")?)?;
         let lost = HashMap::try_from(take(&mut ebpf, "LOST")?)?;
         let lease = Some(Array::try_from(take(&mut ebpf, "LEASE")?)?);
         let unwind = if options.stacks == Stacks::Off { None } else { Some(Unwind::open(&mut ebpf)?) };
-        Ok((Self { ebpf, multi, processes, judged, counters, lost, lease, unwind }, ring))
+        Ok((Self { ebpf, multi, processes, epoch, judged, counters, lost, lease, unwind }, ring))
     }
 
     /// Lets the programs hold processes from now on, for as long as the lease lives.
@@ -331,7 +335,8 @@ impl Programs {
 
     /// Traces a process from now on (or changes its settings).
     pub fn track(&mut self, pid: u32, process: Process) -> Result<()> {
-        self.processes.insert(pid, process, 0).with_context(|| format!("trace process {pid}"))
+        self.processes.insert(pid, process, 0).with_context(|| format!("trace process {pid}"))?;
+        self.epoch.next()
     }
 
     /// The settings of a traced process as the kernel has them now.
@@ -342,9 +347,20 @@ impl Programs {
     pub fn untrack(&mut self, pid: u32) {
         // Already gone is as good as removed.
         let _ = self.processes.remove(&pid);
+        if let Err(error) = self.epoch.next() {
+            log::warn!("process {pid} is traced for longer than asked: {error:#}");
+        }
         for what in what::CHUNK_TAKEN..=what::LAST {
             let _ = self.lost.remove(&Key { pid, what });
         }
+    }
+
+    /// Nobody sees from now on when a process's libraries go.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn places_may_move(&mut self) -> Result<()> {
+        self.epoch.places_may_move()
     }
 
     /// Code of this file needs no probes: never stop a process for it again.

@@ -130,6 +130,9 @@ pub fn follow(
             refused.push((backend, why));
             continue;
         }
+        if backend == Backend::Poll {
+            programs.places_may_move()?;
+        }
         match load(programs, backend).and_then(|()| attach(programs, backend)) {
             Ok(_) => return Ok(Chosen { backend, refused }),
             Err(error) => refused.push((backend, format!("{error:#}"))),

@@ -106,6 +106,13 @@ impl Process {
         (lost > 0).then_some(Bound { at_least: None, at_most: None, missed: lost, stale: 0 })
     }
 
+    /// Records of calls that were lost. Each may have told of one handle of a class that was opened, or of one that was
+    /// closed; what is counted was seen.
+    #[must_use]
+    pub fn calls_missed(&self) -> u64 {
+        self.losses.of(Missed::Call).records
+    }
+
     fn heap_part(&self, part: impl Fn(&Row) -> bool, known: u64) -> Option<Bound> {
         self.bound(BlockLayer::Heap, Missed::HeapTaken, Missed::HeapGivenBack, &self.heap, part, known)
     }

@@ -12,7 +12,10 @@ mod growth;
 mod history;
 pub use device::{Device, DeviceBands, StreamPool};
 pub use growth::{Growth, Prediction};
-pub use history::{EndedSession, HandleCount, Handles, OpenSession, Sessions, Timeline, TimelineBand, TimelineDevice};
+pub use history::{
+    EndedSession, HandleBound, HandleClass, HandleCount, Handles, OpenSession, Sessions, Timeline, TimelineBand,
+    TimelineDevice,
+};
 
 pub const SCHEMA: &str = "tfmem.report/1";
 

@@ -230,7 +230,7 @@ impl Builder<'_> {
             let seen = watched || c.opened > 0 || c.closed > 0;
             HandleCount { opened: seen.then_some(c.opened), closed: seen.then_some(c.closed) }
         };
-        Handles {
+        let mut handles = Handles {
             sessions: self.sessions(),
             graphs: count(&p.graphs),
             contexts: count(&p.contexts),
@@ -239,7 +239,9 @@ impl Builder<'_> {
             worker_sessions: count(&p.worker_sessions.counts),
             master_sessions: count(&p.masters.counts),
             ..Handles::default()
-        }
+        };
+        handles.bounds = super::handles::bounds(p, &handles);
+        handles
     }
 
     fn sessions(&self) -> Sessions {

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod devices;
 mod follow;
 mod growth;
+mod handles;
 mod holders;
 mod look;
 mod now;

@@ -61,6 +61,20 @@ fn another_program_is_exact_again() {
 }
 
 #[test]
+fn lost_calls_count_until_another_program_takes_over() {
+    let mut t = Trace::new();
+    t.chunk(0x1000, 64);
+    assert_eq!(t.process().calls_missed(), 0);
+    missed(&mut t, Missed::Call, 2, 0);
+    missed(&mut t, Missed::Call, 3, 0);
+    assert_eq!(t.process().calls_missed(), 3, "totals, not differences");
+    t.push(Body::Exec);
+    assert_eq!(t.process().calls_missed(), 0);
+    missed(&mut t, Missed::Call, 4, 0);
+    assert_eq!(t.process().calls_missed(), 1);
+}
+
+#[test]
 fn mappings_are_exact_once_they_are_read_again() {
     let mut t = Trace::new();
     t.snapshot(&[(0x10000, 0x4000, MappingKind::Anonymous)]);

@@ -20,6 +20,33 @@ pub struct Handles {
     /// Sessions that this process was the master of.
     #[serde(default)]
     pub master_sessions: HandleCount,
+    /// Which of these counts are not exact.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bounds: Vec<HandleBound>,
+}
+
+/// Counts that are not exact, because records of calls were lost: the truth lies between the two, both included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandleBound {
+    pub class: HandleClass,
+    pub opened_at_least: u64,
+    pub opened_at_most: u64,
+    pub closed_at_least: u64,
+    pub closed_at_most: u64,
+    /// Records of calls that were lost, of whatever class.
+    pub lost_calls: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HandleClass {
+    Sessions,
+    Graphs,
+    Contexts,
+    Functions,
+    Servers,
+    WorkerSessions,
+    MasterSessions,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

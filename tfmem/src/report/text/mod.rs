@@ -2,6 +2,7 @@
 
 mod devices;
 mod explained;
+mod handles;
 pub(crate) mod page;
 mod rounds;
 mod table;
@@ -134,6 +135,7 @@ fn one(page: &mut Page, process: &Process, options: &ReportOptions) {
     }
     page.blank();
     page.joined(&handles(process), Tone::Plain);
+    handles::not_exact(page, process);
 }
 
 /// `train.py (pid 4711, TensorFlow 2.21.0): 4 sessions opened, 0 closed, in 41 s`
