@@ -59,7 +59,8 @@ fn compare(python: &Path) -> Result<()> {
     for (what, expected) in [
         ("python_threads_unknown", 0..=0),
         ("python_frames_unreadable", 0..=0),
-        ("python_frames_unplaced", 0..=0),
+        // Of the stack that is too deep; that there are none in others is seen there.
+        ("python_frames_unplaced", 0..=2 * MOST as u64),
         // Code that is made, run once and freed.
         ("python_code_gone", 0..=20),
         ("python_code_unreadable", 0..=0),
