@@ -45,17 +45,22 @@ fn compare(python: &Path) -> Result<()> {
         let words = &stack.frames;
         let read: Vec<&PythonCode> = words.iter().filter_map(|&word| known.get(&number(word)?)).collect();
         let shown = || format!("{bytes} bytes:\n{}\nread:\n{read:#?}", lines(&expected));
-        let all = expected.len().min(MOST);
-        ensure!(read.len() == all && read.iter().zip(&expected).all(|(read, said)| is(read, said)), "{}", shown());
-        ensure!(expected.len() > MOST || stack.end == 0, "{bytes} bytes: ends with {}", stack.end);
-        between(&recorded, words, &known).with_context(shown)?;
+        // Where there are more than fit, native frames may take the room of Python's too.
+        let deep = expected.len() > MOST;
+        ensure!(read.len() == expected.len() || (deep && read.len() > MOST / 4 && read.len() <= MOST), "{}", shown());
+        ensure!(read.iter().zip(&expected).all(|(read, said)| is(read, said)), "{}", shown());
+        ensure!(deep || stack.end == 0, "{bytes} bytes: ends with {}", stack.end);
+        if !deep {
+            between(&recorded, words, &known).with_context(shown)?;
+        }
         compared += 1;
     }
     ensure!(compared > 40, "{compared} stacks compared");
     for (what, expected) in [
         ("python_threads_unknown", 0..=0),
         ("python_frames_unreadable", 0..=0),
-        ("python_frames_unplaced", 0..=0),
+        // Of the stack that is too deep; that there are none in others is seen there.
+        ("python_frames_unplaced", 0..=2 * MOST as u64),
         // Code that is made, run once and freed.
         ("python_code_gone", 0..=20),
         ("python_code_unreadable", 0..=0),

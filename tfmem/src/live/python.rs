@@ -125,7 +125,8 @@ fn read(layout: &Layout, (pid, address, identity): Object) -> Result<Code, Unrea
     let memory = Remote::open(pid).map_err(|_| Unread::Unreadable)?;
     let code = layout.code(&memory, address);
     match layout.identity_of(&memory, address) {
-        Ok(now) if now == identity => code.map_err(|_| Unread::Unreadable),
+        // The texts it names may be gone before it.
+        Ok(now) if now == identity => code.map_err(|_| Unread::Gone),
         Ok(_) => Err(Unread::Gone),
         Err(_) => Err(Unread::Unreadable),
     }

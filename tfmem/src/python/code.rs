@@ -56,13 +56,16 @@ impl Layout {
     /// When the object is none, or is gone.
     pub fn code(&self, memory: &impl Memory, code: u64) -> Result<Code, Unreadable> {
         let field = |offset: u64| memory.word(code.wrapping_add(offset));
-        Ok(Code {
+        let read = Code {
             file: self.text(memory, field(self.code.filename)?)?,
             function: self.text(memory, field(self.code.qualified.unwrap_or(self.code.name))?)?,
             first_line: memory.int(code.wrapping_add(self.code.first_line))?,
             table: bytes(memory, field(self.code.lines)?)?,
             version: self.version,
-        })
+        };
+        // In the end: what was alive then was so before.
+        alive(memory, code)?;
+        Ok(read)
     }
 
     /// Reads what a code object is called and the line of the instruction at `offset` bytes (`None`: not begun, the
@@ -86,6 +89,7 @@ impl Layout {
         let length = length.min(MOST_CHARACTERS) as usize;
         let start = object.wrapping_add(if ascii { self.text.ascii } else { self.text.wide });
         let raw = memory.bytes(start, length * kind as usize)?;
+        alive(memory, object)?;
         // Each unit is one character, of one, two or four bytes.
         let unit = |unit: &[u8]| unit.iter().rev().fold(0, |all, &byte| all << 8 | u32::from(byte));
         Ok(raw
@@ -93,6 +97,13 @@ impl Layout {
             .map(|u| char::from_u32(unit(u)).unwrap_or(char::REPLACEMENT_CHARACTER))
             .collect())
     }
+}
+
+/// An object that was freed has no references, or its allocator's pointer in the place of their count.
+fn alive(memory: &impl Memory, object: u64) -> Result<(), Unreadable> {
+    let count = memory.word(object)?;
+    // From 3.14 on the upper bits are flags.
+    if count as u32 == 0 || (count >> 32) as u16 != 0 { Err(Unreadable::Nonsense) } else { Ok(()) }
 }
 
 /// The contents of a `bytes` object.
