@@ -98,7 +98,7 @@ impl StandIn {
         self.folder.path().join("log")
     }
 
-    /// Runs the program under the tracer; `None` for a process is the one that made most lines.
+    /// Runs the program under the tracer.
     pub fn trace(
         &self,
         trace: Trace,
@@ -120,7 +120,6 @@ impl StandIn {
             truth.lines += 1;
             let key = (kind.to_owned(), u64::from_str_radix(start.trim_start_matches("0x"), 16)?);
             if what == "+" {
-                truth.most = truth.most.max(bytes.parse()?);
                 truth.blocks.insert(key, (bytes.parse()?, device.parse()?));
             } else {
                 ensure!(truth.blocks.remove(&key).is_some(), "what is not taken is given back: {line}");
@@ -134,8 +133,6 @@ impl StandIn {
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
     pub lines: u64,
-    /// The largest piece.
-    pub most: u64,
     /// Kind and start: bytes, device
     blocks: BTreeMap<(String, u64), (u64, u32)>,
 }
@@ -145,6 +142,12 @@ impl Truth {
     pub fn of(&self, kinds: &[&str]) -> (u64, u64) {
         let own = self.blocks.iter().filter(|((kind, _), _)| kinds.contains(&kind.as_str()));
         own.fold((0, 0), |(bytes, count), (_, (n, _))| (bytes + n, count + 1))
+    }
+
+    /// Sizes of what is alive of these kinds.
+    pub fn pieces(&self, kinds: &[&str]) -> Vec<u64> {
+        let own = self.blocks.iter().filter(|((kind, _), _)| kinds.contains(&kind.as_str()));
+        own.map(|(_, (bytes, _))| *bytes).collect()
     }
 
     fn on(&self, device: u32) -> u64 {

@@ -1,4 +1,5 @@
-"""A session on the GPU: tensors fed, fetched, the session closed, a second one. Prints what TensorFlow says is in use."""
+"""Sessions on GPUs: tensors fed and fetched, the session closed, a second one, and one that stays open. Prints what
+TensorFlow says is in use. The first argument is JSON: options of the sessions, and which devices to use."""
 
 import json
 import os
@@ -39,11 +40,22 @@ def job(device):
         session.close()
 
 
-for device in settings.get("devices", ["/GPU:0"]):
+def stays_open(device):
+    with tf1.Graph().as_default(), tf1.device(device):
+        variable = tf1.Variable(numpy.ones(3 << 18, dtype=numpy.float32), name="kept")
+        session = tf1.Session(config=config())
+        session.run(variable.initializer)
+        return session
+
+
+devices = settings.get("devices", ["/GPU:0"])
+for device in devices:
     job(device)
     job(device)
+held = [stays_open(device) for device in devices if settings.get("held")]
 used = {}
-for device in settings.get("devices", ["/GPU:0"]):
+# Sessions may have other devices than eager execution.
+for device in settings.get("asked", devices):
     info = tf.config.experimental.get_memory_info(device.strip("/"))
     used[device.strip("/")] = info["current"]
 print("IN_USE", json.dumps(used), flush=True)

@@ -1,12 +1,12 @@
 //! The real TensorFlow with its GPU side, over the stand-in driver.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use tfmem::report::model::{BoundaryKind, Cause, Layer, Process};
+use tfmem::report::model::{Boundary, BoundaryKind, Cause, Layer, Process};
 use tfmem_tests::{
-    gpu::{Build, StandIn, Truth},
+    gpu::{Build, ON_DEVICE, StandIn, Truth},
     look::{self, MIB},
     machine,
     trace::{Trace, Traced},
@@ -40,7 +40,7 @@ impl Ran {
     }
 }
 
-fn run(python: PathBuf, stand_in: &StandIn, script: &str, settings: &str, env: &[(&str, &str)]) -> Result<Ran> {
+fn run(python: &Path, stand_in: &StandIn, script: &str, settings: &str, env: &[(&str, &str)]) -> Result<Ran> {
     let script = machine::file("programs/gpu").join(script).display().to_string();
     let mut trace = Trace::new()?.options(&["--grace", "100ms"]);
     for (name, value) in env {
@@ -55,12 +55,127 @@ fn run(python: PathBuf, stand_in: &StandIn, script: &str, settings: &str, env: &
     Ok(ran)
 }
 
+/// The program of sessions, with one that stays open.
+const SESSIONS: &str = "session.py";
+
+/// A way to have TensorFlow take memory.
+struct Way {
+    name: &'static str,
+    script: &'static str,
+    settings: &'static str,
+    env: &'static [(&'static str, &'static str)],
+    stand_in: &'static [(&'static str, u64)],
+    /// Pieces of GPU memory at the end: TensorFlow 2.18.1 takes just these.
+    pieces: &'static [u64],
+}
+
+const PLAIN: Way = Way {
+    name: "default",
+    script: SESSIONS,
+    settings: r#"{"held": 1}"#,
+    env: &[],
+    stand_in: &[],
+    pieces: &[2560 * MIB],
+};
+
+const ASYNC: Way =
+    Way { name: "async", env: &[("TF_GPU_ALLOCATOR", "cuda_malloc_async")], pieces: &[3 * MIB, 1028], ..PLAIN };
+
+/// Those left to `--full`.
+const WAYS: &[Way] = &[
+    PLAIN,
+    Way {
+        name: "growth",
+        settings: r#"{"held": 1, "allow_growth": true}"#,
+        pieces: &[2 * MIB, 4 * MIB, 16 * MIB],
+        ..PLAIN
+    },
+    Way {
+        name: "a quarter",
+        settings: r#"{"held": 1, "per_process_gpu_memory_fraction": 0.25}"#,
+        pieces: &[1024 * MIB],
+        ..PLAIN
+    },
+    Way {
+        name: "virtual devices",
+        settings: r#"{"held": 1, "virtual": [256, 128], "devices": ["/GPU:0", "/GPU:1"], "asked": ["/GPU:0"]}"#,
+        pieces: &[256 * MIB, 128 * MIB],
+        ..PLAIN
+    },
+    Way {
+        name: "two GPUs",
+        settings: r#"{"held": 1, "devices": ["/GPU:0", "/GPU:1"]}"#,
+        stand_in: &[("STANDIN_GPUS", 2)],
+        pieces: &[2560 * MIB, 2560 * MIB],
+        ..PLAIN
+    },
+    // More than there is: managed memory.
+    Way { name: "managed", settings: r#"{"held": 1, "per_process_gpu_memory_fraction": 1.5}"#, pieces: &[], ..PLAIN },
+    // Less is left than the driver says: a tenth less is asked for, again and again.
+    Way { name: "back-off", stand_in: &[("STANDIN_ROOM", 2_000_000_000)], pieces: &[1_956_894_464], ..PLAIN },
+    Way {
+        name: "garbage collection",
+        script: "collect.py",
+        settings: "{}",
+        env: &[("TF_FORCE_GPU_ALLOW_GROWTH", "true")],
+        pieces: &[64 * MIB, 448 * MIB],
+        ..PLAIN
+    },
+];
+
+/// The ledger is the driver's log, byte for byte, and says of each device what TensorFlow says is in use there.
+fn counts_the_same(python: &Path, way: &Way) -> Result<()> {
+    let bare = StandIn::new(Build::Bare)?;
+    let stand_in = way.stand_in.iter().fold(bare, |stand_in, (name, value)| stand_in.with(name, value));
+    let ran = run(python, &stand_in, way.script, way.settings, way.env)?;
+    let process = ran.process()?;
+    let mut pieces = ran.truth.pieces(ON_DEVICE);
+    let mut expected = way.pieces.to_vec();
+    pieces.sort_unstable();
+    expected.sort_unstable();
+    ensure!(pieces == expected, "TensorFlow took {pieces:?} and not {expected:?}");
+    let exit = look::exit(process)?;
+    let devices = ran.in_use.as_object().context("IN_USE is no object")?;
+    for (device, said) in devices {
+        let index = device.trim_start_matches("GPU:");
+        let found = match look::pool(exit, &format!("GPU_{index}_bfc")) {
+            Ok(pool) => pool.in_use_bytes,
+            Err(_) => streams(exit, index.parse()?),
+        };
+        ensure!(*said == found, "{device}: TensorFlow says {said}, the report {found}");
+        ensure!(found > 3 * MIB, "{device}: nothing is in use");
+    }
+    Ok(())
+}
+
+fn streams(exit: &Boundary, index: u32) -> u64 {
+    let device = exit.after.devices.iter().filter(|device| device.index == Some(index));
+    device.flat_map(|device| &device.stream_pools).map(|pool| pool.in_use_bytes).sum()
+}
+
+#[test]
+fn the_async_allocator_counts_the_same() -> Result<()> {
+    let Some(python) = python("the_async_allocator_counts_the_same")? else { return Ok(()) };
+    counts_the_same(&python, &ASYNC)
+}
+
+#[test]
+fn every_way_counts_the_same() -> Result<()> {
+    const NAME: &str = "every_way_counts_the_same";
+    if !machine::long() {
+        machine::skip_optional(NAME, "only with --full");
+        return Ok(());
+    }
+    let Some(python) = python(NAME)? else { return Ok(()) };
+    WAYS.iter().try_for_each(|way| counts_the_same(&python, way).context(way.name))
+}
+
 /// The classic complaint: the session is closed, and the GPU is as full as before.
 #[test]
 fn the_pool_stays_when_the_session_is_closed() -> Result<()> {
     const NAME: &str = "the_pool_stays_when_the_session_is_closed";
     let Some(python) = python(NAME)? else { return Ok(()) };
-    let ran = run(python, &StandIn::new(Build::FramePointers)?, "session.py", "{}", &[])?;
+    let ran = run(&python, &StandIn::new(Build::FramePointers)?, "session.py", "{}", &[])?;
     let process = ran.process()?;
     let closes = look::boundaries(process, BoundaryKind::SessionClosed);
     let first = closes.first().context("no close")?;

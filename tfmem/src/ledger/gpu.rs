@@ -110,6 +110,13 @@ impl GpuBlock {
 }
 
 impl Gpus {
+    /// A forked child's threads have the parent's contexts current; nothing in them is the child's.
+    pub(super) fn inherit(&mut self, parent: &Self) {
+        for (&addr, context) in &parent.contexts {
+            self.contexts.entry(addr).or_insert(Context { retained: 0, ..*context });
+        }
+    }
+
     /// All blocks, in order of address within each space.
     pub fn blocks(&self) -> impl Iterator<Item = &GpuBlock> + '_ {
         self.blocks.values()

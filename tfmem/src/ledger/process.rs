@@ -284,6 +284,7 @@ impl Process {
             if self.identity.libraries.is_empty() {
                 self.identity.libraries.clone_from(&parent.identity.libraries);
             }
+            self.gpu.inherit(&parent.gpu);
             // Not when its own events came before the one that tells of the fork.
             if self.map.is_empty() {
                 self.map = parent.map.clone();

@@ -159,6 +159,8 @@ impl Model {
                 (BlockLayer::Chunk, _) => (&mut t.chunks, &mut t.chunk_bytes),
                 (BlockLayer::Heap, Some(_)) => (&mut t.regions, &mut t.region_bytes),
                 (BlockLayer::Heap, None) => (&mut t.heap_blocks, &mut t.heap_bytes),
+                // These programs have no GPU.
+                (BlockLayer::Device | BlockLayer::Pinned | BlockLayer::Managed, _) => continue,
             };
             *count += 1;
             *bytes += block.bytes;

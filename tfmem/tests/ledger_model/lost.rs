@@ -32,6 +32,8 @@ fn check(process: &Process) {
                 totals.regions += 1;
                 totals.region_bytes += block.bytes;
             }
+            // These programs have no GPU.
+            (BlockLayer::Device | BlockLayer::Pinned | BlockLayer::Managed, _) => {}
             (BlockLayer::Heap, None) => {
                 totals.heap_blocks += 1;
                 totals.heap_bytes += block.bytes;

@@ -63,11 +63,14 @@ fn verdict(scene: &Scene, addr: Addr, pool: &Pool, made: Made, cause: Cause) -> 
         cause,
         bytes: free,
         summary: format!(
-            "{} of {} is free inside TensorFlow's pool \"{}\" and stays taken until the process ends; {} of it is in use.",
+            "{} of {} is free inside TensorFlow's pool \"{}\" and stays taken until the process ends; {}.",
             bytes(free),
             what(made),
             plain(&name, 40),
-            bytes(pool.in_use)
+            match pool.in_use {
+                0 => "nothing in it is in use".to_owned(),
+                n => format!("{} more is in use", bytes(n)),
+            }
         ),
         evidence,
         gives_back: match cause {
