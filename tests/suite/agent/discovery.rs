@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
+use tempfile::TempDir;
 use tfmem_tests::{
     agent::{Agent, get, probes_in},
     fixtures::{self, FRAMEWORK},
@@ -107,5 +108,28 @@ fn nothing_is_left_of_one_that_was_killed_and_another_goes_on() -> Result<()> {
     ensure!(probes_in(pid, FRAMEWORK)? == 0, "probes are left");
     let end = program.end()?;
     ensure!(end.code == 0, "the program was disturbed: {}", end.stdout);
+    Ok(())
+}
+
+/// Those of the systemd unit and the DaemonSet, less `SYS_RESOURCE`, which not every machine gives away.
+#[test]
+fn few_capabilities_are_enough() -> Result<()> {
+    if !machine::can_trace("few_capabilities_are_enough") {
+        return Ok(());
+    }
+    let by = ["setpriv", "--bounding-set=-all,+bpf,+perfmon,+sys_ptrace", "--inh-caps=-all"];
+    let mut agent = Agent::start_by(&by, TempDir::new()?, "")?;
+    let program = Running::start_ready(fixtures::get()?.messy("loop"))?;
+    let pid = program.pid();
+    let seen = |agent: &mut Agent| {
+        Ok(agent.process(pid)?.filter(|process| process["boundaries"].as_u64().is_some_and(|n| n > 0)))
+    };
+    agent.wait_for("boundaries", seen)?;
+    ensure!(agent.ask(&["status"])?["discovery"] == "perf");
+    let word = pid.to_string();
+    agent.ask(&["escalate", &word, "--for", "1s"])?;
+    let full = |agent: &mut Agent| Ok(agent.process(pid)?.filter(|process| process["retained"]["in_full"] == true));
+    agent.wait_for("full tracing", full)?;
+    agent.end()?;
     Ok(())
 }
