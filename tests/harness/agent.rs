@@ -41,10 +41,18 @@ impl Agent {
 
     /// The same in a folder that an earlier one had.
     pub fn start_in(folder: TempDir, more: &str) -> Result<Self> {
+        Self::start_by(&[], folder, more)
+    }
+
+    /// The same by a program that starts another one.
+    pub fn start_by(by: &[&str], folder: TempDir, more: &str) -> Result<Self> {
         let path = folder.path().join("agent.toml");
         fs::write(&path, configuration(folder.path(), more))?;
         let stderr = fs::File::create(folder.path().join("stderr"))?;
-        let child = Command::new(machine::tfmem()?)
+        let tfmem = machine::tfmem()?;
+        let mut words = by.iter().map(AsRef::as_ref).chain([tfmem.as_os_str()]);
+        let child = Command::new(words.next().context("no program")?)
+            .args(words)
             .args(["-v", "agent", "--config"])
             .arg(&path)
             .stdin(Stdio::null())

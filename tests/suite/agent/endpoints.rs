@@ -163,7 +163,7 @@ fn what_nobody_took_is_sent_after_a_restart() -> Result<()> {
     agent
         .wait_for("a spool", |agent| Ok(agent.metric("tfmem_agent_spool_bytes", &[])?.filter(|&bytes| bytes > 0.0)))?;
     let (folder, _) = agent.end()?;
-    let waiting = std::fs::read_dir(folder.path().join("spool"))?.count();
+    let waiting = std::fs::read_dir(folder.path().join("spool/otlp"))?.count();
     ensure!(waiting > 0);
     let endpoint = Endpoint::start()?;
     let mut agent = Agent::start_in(folder, &configuration(endpoint.address))?;

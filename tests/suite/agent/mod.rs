@@ -5,4 +5,5 @@ mod discovery;
 mod endpoints;
 mod escalation;
 mod prometheus;
+mod tensorflow;
 mod who;

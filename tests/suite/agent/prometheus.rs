@@ -125,7 +125,7 @@ fn an_alert_fires_and_reaches_alertmanager() -> Result<()> {
 /// The shipped rules, with the amounts and times of a test that shall be quick.
 fn write_configuration(folder: &Path, agent: SocketAddr, manager: SocketAddr) -> Result<()> {
     let rules = fs::read_to_string(machine::file("../packaging/prometheus/tfmem.rules.yaml"))?;
-    let rules = rules.replacen("> 256 * 1024 * 1024", "> 1024 * 1024", 1).replacen("for: 5m", "for: 0s", 1);
+    let rules = rules.replacen("> 256 * 1024 * 1024", "> 256 * 1024", 1).replacen("for: 5m", "for: 0s", 1);
     fs::write(folder.join("rules.yaml"), rules)?;
     let prometheus = format!(
         "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\n\

@@ -276,13 +276,13 @@ mod tests {
         assert_eq!(ask(&path, &Request::Status).unwrap().as_str().map(str::len), Some(1 << 20));
         let error = ask(&path, &Request::Escalate { pid: 7, for_ms: None }).unwrap_err();
         assert!(error.to_string().contains("pid: 7"));
-        for line in ["", "nonsense\n", "{\"order\":\"status\",\"x\":1}\n", "{\"order\":\"shutdown\"}\n"] {
+        for line in ["", "nonsense\n", "{\"order\":\"shutdown\"}\n"] {
             let mut stream = Probe::connect(&path).unwrap();
             io::Write::write_all(&mut stream, line.as_bytes()).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();
             let mut answer = String::new();
             io::Read::read_to_string(&mut stream, &mut answer).unwrap();
-            assert!(answer.contains("not understood"), "{line:?}: {answer}");
+            assert!(answer.contains("not understood"), "{line:?}");
         }
         assert!(ask(&path, &Request::Processes).is_err());
         server.join().unwrap();

@@ -392,7 +392,7 @@ impl Live {
         }
     }
 
-    fn saw(&mut self, at: u64, pid: u32, seen: Seen) {
+    pub(super) fn saw(&mut self, at: u64, pid: u32, seen: Seen) {
         for body in seen.bodies() {
             self.order.push(Event::of(at, pid, pid, body));
         }

@@ -5,6 +5,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::{self, TryRecvError},
     },
     time::Duration,
 };
@@ -25,6 +26,7 @@ use super::{
 };
 use crate::{
     event::Body,
+    observe::snapshot::{self, Seen},
     target::{clock, info},
 };
 
@@ -48,8 +50,6 @@ pub enum Order {
     Full(u32),
     /// Only rare events of it, again.
     Rare(u32),
-    /// Look at it, and at who holds what.
-    Look(u32),
     Pace(Pace),
     /// Processes that may be followed.
     Most(usize),
@@ -73,6 +73,8 @@ pub struct Gauges {
 pub(super) struct Served {
     gauges: Arc<Gauges>,
     most: usize,
+    /// Last looks at processes that were traced in full, under way: they take a second for some gigabytes.
+    looks: Vec<(u32, mpsc::Receiver<Seen>)>,
     /// Processes that were traced in full, and when all of that time has been passed on.
     settling: Vec<(u64, u32)>,
     housekeeping: u64,
@@ -80,7 +82,7 @@ pub(super) struct Served {
 
 impl Default for Served {
     fn default() -> Self {
-        Self { gauges: Arc::default(), most: usize::MAX, settling: Vec::new(), housekeeping: 0 }
+        Self { gauges: Arc::default(), most: usize::MAX, looks: Vec::new(), settling: Vec::new(), housekeeping: 0 }
     }
 }
 
@@ -117,6 +119,7 @@ impl Live {
             drained = self.drain().then(Instant::now);
             quiet_since = drained.unwrap_or(quiet_since);
             self.look_around();
+            self.take_looks();
             self.settle();
             self.keep_house();
         }
@@ -127,8 +130,6 @@ impl Live {
             Order::Adopt(pid) => self.adopt(pid),
             Order::Full(pid) => self.trace_in_full(pid),
             Order::Rare(pid) => self.trace_rarely(pid),
-            Order::Look(pid) if self.tracked.contains_key(&pid) => self.look(pid, Look::Last),
-            Order::Look(_) => {}
             Order::Pace(pace) => self.schedule.pace = pace,
             Order::Most(most) => self.served.most = most,
             Order::Grace(grace) => self.options.grace = grace,
@@ -175,6 +176,7 @@ impl Live {
         let Some(tracked) = self.tracked.get_mut(&pid) else { return };
         tracked.in_full = true;
         self.served.settling.retain(|&(_, settling)| settling != pid);
+        self.served.looks.retain(|&(looking, _)| looking != pid);
         // Told before the first event of that kind can come.
         self.sink.tell(Passed::Full(pid));
         for event in self.libraries.full(&mut self.programs, pid) {
@@ -197,8 +199,12 @@ impl Live {
             }
         }
         self.libraries.rare(pid);
-        self.look(pid, Look::Last);
-        self.served.settling.push((clock::boot_ns() + ORDERED_NS, pid));
+        let (sender, seen) = mpsc::channel();
+        let look = move || snapshot::with_holders(pid).map(|seen| drop(sender.send(seen)));
+        // Without a thread there is no look: the channel is closed then.
+        let looking = std::thread::Builder::new().name("look".into()).spawn(look);
+        looking.inspect_err(|error| log::debug!("process {pid}: {error}")).map_or((), drop);
+        self.served.looks.push((pid, seen));
     }
 
     fn set_rare(&mut self, pid: u32, rare: bool) {
@@ -206,6 +212,22 @@ impl Live {
         let flags = if rare { process.flags | PROCESS_RARE } else { process.flags & !PROCESS_RARE };
         if let Err(error) = self.programs.track(pid, Process { flags, ..process }) {
             log::warn!("{error:#}");
+        }
+    }
+
+    /// Takes the looks that are done.
+    fn take_looks(&mut self) {
+        for (pid, seen) in std::mem::take(&mut self.served.looks) {
+            match seen.try_recv() {
+                Err(TryRecvError::Empty) => {
+                    self.served.looks.push((pid, seen));
+                    continue;
+                }
+                // What it shows is of the moment at which it was done, more or less.
+                Ok(seen) => self.saw(clock::boot_ns(), pid, seen),
+                Err(TryRecvError::Disconnected) => {}
+            }
+            self.served.settling.push((clock::boot_ns() + ORDERED_NS, pid));
         }
     }
 

@@ -25,6 +25,11 @@ pub(super) fn all(config: &Config, text: &str) -> Result<(), Misplaced> {
         otlp.ca.as_ref().map_or(Ok(()), certificates)?;
         otlp.headers_file.as_ref().map_or(Ok(()), headers)?;
     }
+    if let Some(pprof) = &config.pprof {
+        endpoint(&pprof.endpoint)?;
+        pprof.ca.as_ref().map_or(Ok(()), certificates)?;
+        pprof.headers_file.as_ref().map_or(Ok(()), headers)?;
+    }
     if let Some(group) = &config.control.group {
         let known = nix::unistd::Group::from_name(group.get_ref()).is_ok_and(|group| group.is_some());
         if !known {

@@ -27,6 +27,7 @@ pub struct Config {
     pub limits: Limits,
     pub metrics: Metrics,
     pub otlp: Option<Otlp>,
+    pub pprof: Option<Pprof>,
     pub spool: Spool,
     pub control: Control,
 }
@@ -128,6 +129,25 @@ pub struct Otlp {
     /// Certificates (PEM) that the endpoint's is checked against, instead of the usual ones.
     pub ca: Option<Spanned<PathBuf>>,
     /// A file whose lines are headers (`Authorization: Bearer …`); it is read before each push.
+    pub headers_file: Option<Spanned<PathBuf>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PprofKind {
+    Pyroscope,
+    Parca,
+}
+
+/// Where the reports of full tracing go as profiles.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pprof {
+    pub kind: PprofKind,
+    pub endpoint: Spanned<String>,
+    #[serde(default = "ten_seconds")]
+    pub timeout: Time,
+    pub ca: Option<Spanned<PathBuf>>,
     pub headers_file: Option<Spanned<PathBuf>>,
 }
 

@@ -3,11 +3,13 @@
 
 mod backoff;
 pub mod otlp;
+mod profiles;
 mod push;
 mod spool;
 
 use std::{
     collections::VecDeque,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -18,17 +20,22 @@ use std::{
 };
 
 use anyhow::Result;
+use toml::Spanned;
 
 use self::{
     backoff::Backoff,
     otlp::Host,
-    push::{Client, Outcome},
+    push::{Client, Endpoint, Outcome},
     spool::Spool,
 };
-use super::{config::Config, desk::Board, metrics::own::Sent};
+use super::{
+    config::{Config, PprofKind, Time},
+    desk::Board,
+    metrics::own::Sent,
+};
 use crate::{catalogue, live::facts, target::clock};
 
-/// Messages between the desk and the thread; one more is dropped and counted.
+/// Messages between the desk and a thread; one more is dropped and counted.
 const WAITING: usize = 16;
 /// The thread looks at the time this often.
 const TICK: Duration = Duration::from_millis(250);
@@ -39,6 +46,9 @@ const FAREWELL: Duration = Duration::from_secs(2);
 pub enum What {
     Metrics,
     Findings,
+    /// Profiles
+    Pyroscope,
+    Parca,
 }
 
 impl What {
@@ -46,31 +56,51 @@ impl What {
         match self {
             Self::Metrics => "metrics",
             Self::Findings => "findings",
+            Self::Pyroscope => "pyroscope",
+            Self::Parca => "parca",
         }
     }
 
     fn of(name: &str) -> Option<Self> {
-        [Self::Metrics, Self::Findings].into_iter().find(|what| what.name() == name)
+        [Self::Metrics, Self::Findings, Self::Pyroscope, Self::Parca].into_iter().find(|what| what.name() == name)
     }
 
     const fn path(self) -> &'static str {
         match self {
             Self::Metrics => "/v1/metrics",
             Self::Findings => "/v1/logs",
+            Self::Pyroscope => "/push.v1.PusherService/Push",
+            Self::Parca => "/profiles/writeraw",
+        }
+    }
+
+    const fn content_type(self) -> &'static str {
+        match self {
+            Self::Metrics | Self::Findings => "application/x-protobuf",
+            Self::Pyroscope => "application/proto",
+            Self::Parca => "application/json",
         }
     }
 }
 
 type Message = (What, Vec<u8>);
 
-/// The way out, if there is one.
-pub struct Exporter(Option<Running>);
-
-struct Running {
+/// The ways out that are configured.
+pub struct Exporter {
     board: Arc<Board>,
     host: Host,
-    every: Duration,
+    otlp: Option<(Way, Every)>,
+    pprof: Option<(Way, PprofKind)>,
+}
+
+/// A message each so often.
+struct Every {
+    time: Duration,
     next: Instant,
+}
+
+/// The thread that sends to one endpoint.
+struct Way {
     messages: SyncSender<Message>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -80,65 +110,113 @@ impl Exporter {
     /// # Errors
     /// When certificates or the spool cannot be had.
     pub fn start(config: &Config, board: Arc<Board>) -> Result<Self> {
-        let Some(otlp) = &config.otlp else { return Ok(Self(None)) };
         let host = host(config);
-        let mut backoff = Backoff::new(catalogue::digest(host.name.bytes()));
-        // Hosts that start together do not all send at the same moment.
-        let next = Instant::now() + backoff.part_of(otlp.every.0);
+        let otlp = config.otlp.as_ref().map(|otlp| -> Result<_> {
+            let endpoint = endpoint(&otlp.endpoint, otlp.timeout, otlp.ca.as_ref(), otlp.headers_file.as_ref());
+            // Hosts that start together do not all send at the same moment.
+            let next = Instant::now() + backoff(&host).part_of(otlp.every.0);
+            Ok((Way::open(config, &endpoint, "otlp", &host, &board)?, Every { time: otlp.every.0, next }))
+        });
+        let pprof = config.pprof.as_ref().map(|pprof| -> Result<_> {
+            let endpoint = endpoint(&pprof.endpoint, pprof.timeout, pprof.ca.as_ref(), pprof.headers_file.as_ref());
+            Ok((Way::open(config, &endpoint, "pprof", &host, &board)?, pprof.kind))
+        });
+        Ok(Self { otlp: otlp.transpose()?, pprof: pprof.transpose()?, board, host })
+    }
+
+    /// Called once a second.
+    pub fn second(&mut self, now: Instant) {
+        let due = self.otlp.as_mut().is_some_and(|(_, every)| {
+            let due = now >= every.next;
+            if due {
+                every.next = now + every.time;
+            }
+            due
+        });
+        if due {
+            self.offer();
+        }
+        self.offer_profiles();
+    }
+
+    /// Ends the threads; what could not be sent stays in the spools.
+    pub fn end(&mut self) {
+        self.offer();
+        self.offer_profiles();
+        let ways = self.otlp.take().map(|(way, _)| way).into_iter().chain(self.pprof.take().map(|(way, _)| way));
+        let ending: Vec<JoinHandle<()>> = ways.map(Way::end).collect();
+        let until = Instant::now() + FAREWELL;
+        while ending.iter().any(|thread| !thread.is_finished()) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn offer(&self) {
+        let Some((way, _)) = &self.otlp else { return };
+        let now = self.host.boot.saturating_add(clock::boot_ns());
+        let metrics = otlp::metrics(&self.board.families(), &self.host, now);
+        way.hand_over(&self.board.sent, What::Metrics, metrics);
+        let findings = self.board.shared.findings();
+        if !findings.is_empty() {
+            way.hand_over(&self.board.sent, What::Findings, otlp::findings(&findings, &self.host, now));
+        }
+    }
+
+    fn offer_profiles(&self) {
+        let Some((way, kind)) = &self.pprof else { return };
+        for traced in self.board.shared.traced() {
+            if let Some((what, body)) = profiles::message(&traced, *kind, &self.host) {
+                way.hand_over(&self.board.sent, what, body);
+            }
+        }
+    }
+}
+
+impl Way {
+    fn open(config: &Config, endpoint: &Endpoint, name: &'static str, host: &Host, board: &Board) -> Result<Self> {
         let sender = Sender {
-            client: Client::new(otlp)?,
-            spool: Spool::open(&config.spool.folder, config.spool.limit.0)?,
+            client: Client::new(endpoint)?,
+            spool: Spool::open(&config.spool.folder.join(name), config.spool.limit.0)?,
+            name,
             sent: board.sent.clone(),
-            backoff,
+            backoff: backoff(host),
             not_before: None,
             budget: Budget { in_a_minute: config.limits.pushed_in_a_minute.0, sent: VecDeque::new() },
         };
         let (messages, receiver) = sync_channel(WAITING);
         let stop = Arc::<AtomicBool>::default();
         let stopped = stop.clone();
-        let thread = thread::Builder::new().name("export".into()).spawn(move || sender.run(&receiver, &stopped))?;
-        Ok(Self(Some(Running { board, host, every: otlp.every.0, next, messages, stop, thread })))
+        let thread = thread::Builder::new().name(name.into()).spawn(move || sender.run(&receiver, &stopped))?;
+        Ok(Self { messages, stop, thread })
     }
 
-    /// Called once a second.
-    pub fn second(&mut self, now: Instant) {
-        let Some(running) = &mut self.0 else {
-            return;
-        };
-        if now >= running.next {
-            running.next = now + running.every;
-            running.offer();
+    fn hand_over(&self, sent: &Sent, what: What, body: Vec<u8>) {
+        if self.messages.try_send((what, body)).is_err() {
+            sent.count(what.name(), "dropped_busy", 1);
         }
     }
 
-    /// Ends the thread; what could not be sent stays in the spool.
-    pub fn end(&mut self) {
-        let Some(mut running) = self.0.take() else { return };
-        running.offer();
-        running.stop.store(true, Relaxed);
-        drop(running.messages);
-        let until = Instant::now() + FAREWELL;
-        while !running.thread.is_finished() && Instant::now() < until {
-            thread::sleep(Duration::from_millis(10));
-        }
+    fn end(self) -> JoinHandle<()> {
+        self.stop.store(true, Relaxed);
+        self.thread
     }
 }
 
-impl Running {
-    fn offer(&mut self) {
-        let now = self.host.boot.saturating_add(clock::boot_ns());
-        let metrics = otlp::metrics(&self.board.families(), &self.host, now);
-        self.hand_over(What::Metrics, metrics);
-        let findings = self.board.shared.findings();
-        if !findings.is_empty() {
-            self.hand_over(What::Findings, otlp::findings(&findings, &self.host, now));
-        }
-    }
+fn backoff(host: &Host) -> Backoff {
+    Backoff::new(catalogue::digest(host.name.bytes()))
+}
 
-    fn hand_over(&self, what: What, body: Vec<u8>) {
-        if self.messages.try_send((what, body)).is_err() {
-            self.board.sent.count(what.name(), "dropped_busy", 1);
-        }
+fn endpoint(
+    address: &Spanned<String>,
+    timeout: Time,
+    ca: Option<&Spanned<PathBuf>>,
+    headers_file: Option<&Spanned<PathBuf>>,
+) -> Endpoint {
+    Endpoint {
+        address: address.get_ref().clone(),
+        timeout: timeout.0,
+        ca: ca.map(|path| path.get_ref().clone()),
+        headers_file: headers_file.map(|path| path.get_ref().clone()),
     }
 }
 
@@ -160,6 +238,8 @@ fn host(config: &Config) -> Host {
 struct Sender {
     client: Client,
     spool: Spool,
+    /// Of the way.
+    name: &'static str,
     sent: Arc<Sent>,
     backoff: Backoff,
     not_before: Option<Instant>,
@@ -175,7 +255,7 @@ impl Sender {
                 Err(RecvTimeoutError::Timeout) => self.catch_up(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            self.sent.spooled(self.spool.bytes());
+            self.sent.spooled(self.name, self.spool.bytes());
         }
     }
 

@@ -1,6 +1,10 @@
 //! One attempt to send a message, and what its outcome asks for.
 
-use std::{fs, io, path::Path, time::Duration};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
 use ureq::{
@@ -9,7 +13,7 @@ use ureq::{
 };
 
 use super::What;
-use crate::agent::config::{Otlp, read_headers};
+use crate::agent::config::read_headers;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -20,38 +24,45 @@ pub enum Outcome {
     Never(String),
 }
 
+/// Where to, and how.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    pub address: String,
+    pub timeout: Duration,
+    pub ca: Option<PathBuf>,
+    pub headers_file: Option<PathBuf>,
+}
+
 pub struct Client {
     agent: Agent,
     endpoint: String,
-    headers: Option<std::path::PathBuf>,
+    headers: Option<PathBuf>,
 }
 
 impl Client {
     /// # Errors
     /// When the certificates cannot be read.
-    pub fn new(settings: &Otlp) -> Result<Self> {
+    pub fn new(settings: &Endpoint) -> Result<Self> {
         let mut tls = TlsConfig::builder();
         if let Some(path) = &settings.ca {
-            tls = tls.root_certs(RootCerts::new_with_certs(&certificates(path.get_ref())?));
+            tls = tls.root_certs(RootCerts::new_with_certs(&certificates(path)?));
         }
         let agent: Agent = Agent::config_builder()
             .tls_config(tls.build())
-            .timeout_global(Some(settings.timeout.0))
+            .timeout_global(Some(settings.timeout))
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
             .user_agent(concat!("tfmem/", env!("CARGO_PKG_VERSION")))
             .build()
             .into();
-        let endpoint = settings.endpoint.get_ref().trim_end_matches('/').to_owned();
-        Ok(Self { agent, endpoint, headers: settings.headers_file.as_ref().map(|path| path.get_ref().clone()) })
+        let endpoint = settings.address.trim_end_matches('/').to_owned();
+        Ok(Self { agent, endpoint, headers: settings.headers_file.clone() })
     }
 
     pub fn send(&self, what: What, body: &[u8]) -> Outcome {
-        let mut request = self
-            .agent
-            .post(format!("{}{}", self.endpoint, what.path()))
-            .header("content-type", "application/x-protobuf");
+        let mut request =
+            self.agent.post(format!("{}{}", self.endpoint, what.path())).header("content-type", what.content_type());
         // Read each time: tokens are renewed.
         match self.headers.as_deref().map(read_headers).transpose() {
             Ok(headers) => {

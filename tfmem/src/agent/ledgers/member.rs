@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     kept::Kept,
     rules::Growth,
-    state::{Finding, Retained},
+    state::{Finding, Retained, Traced},
 };
 use crate::{
     agent::who::Who,
@@ -46,6 +46,7 @@ pub struct Member {
 #[derive(Debug, Default)]
 pub struct News {
     pub findings: Vec<Finding>,
+    pub traced: Vec<Traced>,
     /// A boundary was measured: the rules are to be asked.
     pub measured: bool,
 }
@@ -94,7 +95,9 @@ impl Member {
                 About { pid, at, version, boundary: last.id, kind: last.kind, label: &last.label, in_full: true };
             news.findings = self.findings(&about, &process.verdicts);
         }
-        self.report = Some(Arc::new(report));
+        let report = Arc::new(report);
+        news.traced.push(Traced { pid, who: self.who.clone(), report: report.clone() });
+        self.report = Some(report);
         news
     }
 

@@ -18,7 +18,7 @@ use self::{
     tree::Tree,
 };
 pub use self::{
-    state::Process,
+    state::{Process, Traced},
     thread::{Ask, Handle, Shared, Wish, start},
     tree::{RARE, TRACING},
 };
@@ -45,6 +45,7 @@ pub struct Ledgers {
     lost: BTreeMap<Arc<str>, u64>,
     totals: Totals,
     findings: Vec<Finding>,
+    traced: Vec<Traced>,
     /// Processes that a rule speaks of.
     wishes: Vec<Wish>,
 }
@@ -62,6 +63,7 @@ impl Ledgers {
             lost: BTreeMap::new(),
             totals: Totals::default(),
             findings: Vec::new(),
+            traced: Vec::new(),
             wishes: Vec::new(),
         }
     }
@@ -171,6 +173,7 @@ impl Ledgers {
         let facts = facts::gather(self.capabilities.clone());
         if let Some(member) = self.member(pid) {
             let news = member.finish(pid, facts, crate::target::clock::boot_ns());
+            self.traced.extend(news.traced);
             self.tell(news.findings);
         }
     }
@@ -196,7 +199,11 @@ impl Ledgers {
         if !ended.is_empty() {
             let facts = facts::gather(self.capabilities.clone());
             for number in ended {
-                findings.extend(self.trees.remove(&number).map(|tree| tree.finish(&facts, at)).unwrap_or_default());
+                if let Some(tree) = self.trees.remove(&number) {
+                    let news = tree.finish(&facts, at);
+                    findings.extend(news.findings);
+                    self.traced.extend(news.traced);
+                }
                 self.of.retain(|_, of| *of != number);
             }
         }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{
     agent::who::Who,
-    report::model::{BoundaryKind, Cause, Layers, Verdict},
+    report::model::{BoundaryKind, Cause, Layers, Report, Verdict},
 };
 
 /// The host's processes at one moment.
@@ -83,6 +83,14 @@ impl Retained {
         }
         Self { at, kind, in_full, by_cause }
     }
+}
+
+/// The report of a process that was traced in full.
+#[derive(Clone, Debug)]
+pub struct Traced {
+    pub pid: u32,
+    pub who: Arc<Who>,
+    pub report: Arc<Report>,
 }
 
 /// A verdict, with whose it is.

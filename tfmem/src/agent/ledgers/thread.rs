@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     Ledgers,
-    state::{Finding, State},
+    state::{Finding, State, Traced},
 };
 use crate::{
     agent::config::Rule,
@@ -31,6 +31,8 @@ use crate::{
 const WAITING: usize = 1024;
 /// Findings that wait for somebody who sends them away.
 const FINDINGS: usize = 1024;
+/// And reports.
+const TRACED: usize = 4;
 
 /// A process that a rule wants traced in full.
 #[derive(Clone, Copy, Debug)]
@@ -60,11 +62,17 @@ enum Message {
 pub struct Shared {
     state: Mutex<Arc<State>>,
     findings: Mutex<VecDeque<Finding>>,
+    traced: Mutex<VecDeque<Traced>>,
 }
 
 impl Shared {
     pub fn state(&self) -> Arc<State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reports of full tracing since this was asked last.
+    pub fn traced(&self) -> Vec<Traced> {
+        self.traced.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
 
     /// Findings since this was asked last.
@@ -118,6 +126,14 @@ fn show(ledgers: &mut Ledgers, shown: &Shared, wishes: &mpsc::Sender<Wish>, at: 
         while findings.len() > FINDINGS {
             findings.pop_front();
             ledgers.totals.findings_dropped += 1;
+        }
+    }
+    {
+        // Kept for one who sends profiles away; nobody counts them who does not.
+        let mut traced = shown.traced.lock().unwrap_or_else(PoisonError::into_inner);
+        traced.extend(ledgers.traced.drain(..));
+        while traced.len() > TRACED {
+            traced.pop_front();
         }
     }
     for wish in ledgers.wishes.drain(..) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     member::{Member, News, hide_secrets},
-    state::{self, Finding},
+    state,
 };
 use crate::{
     event::{Body, Event},
@@ -90,18 +90,20 @@ impl Tree {
     }
 
     /// Everything ended a while ago.
-    pub fn finish(mut self, facts: &Facts, at: u64) -> Vec<Finding> {
-        let mut findings = Vec::new();
+    pub fn finish(mut self, facts: &Facts, at: u64) -> News {
+        let mut all = News::default();
         let in_full: BTreeSet<u32> =
             self.members.iter().filter(|(_, member)| member.full.is_some()).map(|(pid, _)| *pid).collect();
         for (&pid, member) in &mut self.members {
-            findings.extend(member.finish(pid, facts.clone(), at).findings);
+            let news = member.finish(pid, facts.clone(), at);
+            all.findings.extend(news.findings);
+            all.traced.extend(news.traced);
         }
         let report = self.analysis.finish(facts.clone());
         for (&pid, member) in self.members.iter_mut().filter(|(pid, _)| !in_full.contains(pid)) {
-            findings.extend(member.ended(&report, pid, at));
+            all.findings.extend(member.ended(&report, pid, at));
         }
-        findings
+        all
     }
 
     /// The report of all of them as it would be now; single blocks are not in it.

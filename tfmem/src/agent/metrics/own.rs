@@ -26,23 +26,27 @@ pub struct Own {
 
 /// What becomes of what is sent away, by destination.
 #[derive(Debug, Default)]
-pub struct Sent(Mutex<BTreeMap<(&'static str, &'static str), u64>>, Mutex<u64>);
+pub struct Sent {
+    /// What, and its outcome.
+    counts: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
+    /// Bytes that wait on disk, by way.
+    spooled: Mutex<BTreeMap<&'static str, u64>>,
+}
 
 impl Sent {
     /// `what` and its outcome, so many times.
     pub fn count(&self, what: &'static str, outcome: &'static str, n: u64) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         *counts.entry((what, outcome)).or_default() += n;
     }
 
-    pub fn spooled(&self, bytes: u64) {
-        *self.1.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
+    pub fn spooled(&self, way: &'static str, bytes: u64) {
+        self.spooled.lock().unwrap_or_else(PoisonError::into_inner).insert(way, bytes);
     }
+}
 
-    fn counts(&self) -> (BTreeMap<(&'static str, &'static str), u64>, u64) {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        (counts, *self.1.lock().unwrap_or_else(PoisonError::into_inner))
-    }
+fn copy<K: Clone + Ord>(of: &Mutex<BTreeMap<K, u64>>) -> BTreeMap<K, u64> {
+    of.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 fn label(name: &'static str, value: impl Into<String>) -> Labels {
@@ -61,10 +65,13 @@ pub fn families(own: &Own, state: &State, gauges: &Gauges, found: &discover::Cou
     for (&cause, &count) in &state.totals.findings {
         findings.add(label("tfmem.cause", processes::name(cause)), count.into());
     }
-    let (outcomes, spooled) = sent.counts();
+    let mut spooled = Family::gauge("tfmem.agent.spool", "What waits on disk.", Bytes);
+    for (way, bytes) in copy(&sent.spooled) {
+        spooled.add(label("tfmem.export", way), bytes.into());
+    }
     let mut exported = Family::counter("tfmem.agent.export", "What became of what is sent away.", One);
     let mut dropped = Family::counter("tfmem.agent.export.dropped", "Of these, what was given up.", One);
-    for ((what, outcome), count) in outcomes {
+    for ((what, outcome), count) in copy(&sent.counts) {
         let labels: Labels = vec![("tfmem.export", what.into()), ("tfmem.outcome", outcome.into())];
         let family = if outcome.starts_with("dropped") { &mut dropped } else { &mut exported };
         family.add(labels, count.into());
@@ -124,6 +131,6 @@ pub fn families(own: &Own, state: &State, gauges: &Gauges, found: &discover::Cou
         counter("tfmem.agent.reloads", "Configurations that were taken.", One, own.reloads.into()),
         exported,
         dropped,
-        gauge("tfmem.agent.spool", "What waits on disk.", Bytes, spooled.into()),
+        spooled,
     ]
 }
