@@ -13,7 +13,7 @@ use super::{
     exit::Failure,
 };
 use crate::{
-    attach::link,
+    attach::{link, memory::Backend},
     live::{self, Capabilities, Live, sink::Sink},
     recording::file,
     report::{self, json, model::Report, text},
@@ -48,7 +48,7 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
         grace: options.grace,
         buffer_bytes: buffer as u32,
         debug_bpf: options.debug_bpf,
-        memory: options.mm.backends(),
+        memory: if options.snapshot_only { vec![Backend::Poll] } else { options.mm.backends() },
         cache: None,
         symbols: options.boundary.clone(),
         stacks: match options.stacks {
@@ -57,6 +57,7 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
             Stacks::Copy => link::Stacks::Copy,
             Stacks::Off => link::Stacks::Off,
         },
+        snapshot_only: options.snapshot_only,
     };
     let (mut live, capabilities) = Live::new(live, sink, guard)?;
     if let Some(file) = recording {

@@ -182,7 +182,12 @@ impl Process {
             Body::Process(info) => self.identify(info),
             Body::Library(library) => self.library(library),
             Body::Heap(heap) => self.identity.heap = Some((at, *heap)),
-            Body::Holders(holders) => self.identity.holders = Some((at, holders.clone())),
+            Body::Holders(holders) => {
+                if self.attached() && self.identity.holders.is_none() {
+                    self.identity.held_before = Some((at, holders.clone()));
+                }
+                self.identity.holders = Some((at, holders.clone()));
+            }
             Body::Snapshot(snapshot) => self.observe(at, snapshot, changes),
             _ => self.apply_memory(event),
         }
@@ -302,6 +307,7 @@ impl Process {
         self.identity.snapshot = None;
         self.identity.heap = None;
         self.identity.holders = None;
+        self.identity.held_before = None;
         // Its parent's description does not fit any more.
         if self.identity.info.as_ref().is_some_and(|info| info.started_at == 0) {
             self.identity.info = None;

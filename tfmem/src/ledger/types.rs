@@ -176,6 +176,8 @@ pub struct Identity {
     pub heap: Option<(u64, HeapSeen)>,
     /// Who held what when somebody looked last, and that time.
     pub holders: Option<(u64, Arc<[Holder]>)>,
+    /// The same when the trace of a running process began.
+    pub held_before: Option<(u64, Arc<[Holder]>)>,
 }
 
 /// What did not add up. Each is printed; none is ever silently repaired.

@@ -13,7 +13,7 @@ use super::symbols::{Symbol, Symbols};
 use crate::{
     attach::{cache::Cache, elf, link::Programs, plan::Plan},
     catalogue,
-    event::{Addr, Body, Event, LibraryInfo},
+    event::{Addr, Body, Event, LibraryInfo, NOT_FOLLOWED},
     stream::decode::Hold,
     target::{
         clock,
@@ -45,12 +45,15 @@ pub struct Libraries {
     symbols: Symbols,
     files: BTreeMap<FileKey, Judgement>,
     announced: BTreeSet<(u32, FileKey)>,
+    /// Probes on what is called seldom alone.
+    rare_only: bool,
 }
 
 impl Libraries {
-    pub fn new(cache: Option<&Path>, symbols: Vec<Symbol>) -> Self {
+    pub fn new(cache: Option<&Path>, symbols: Vec<Symbol>, rare_only: bool) -> Self {
         let cache = cache.map_or_else(Cache::open, Cache::at);
-        Self { cache, symbols: Symbols::new(symbols), files: BTreeMap::new(), announced: BTreeSet::new() }
+        let (files, announced) = (BTreeMap::new(), BTreeSet::new());
+        Self { cache, symbols: Symbols::new(symbols), files, announced, rare_only }
     }
 
     /// Judges what a held process mapped.
@@ -92,7 +95,7 @@ impl Libraries {
     /// Puts the probes into a file that was not seen before, TensorFlow's and the user's.
     fn examine(&mut self, programs: &mut Programs, pid: u32, line: &Line) {
         if !self.files.contains_key(&key(line)) {
-            let judgement = probe(programs, &self.cache, pid, line);
+            let judgement = probe(programs, &self.cache, pid, line, self.rare_only);
             self.symbols.judge(programs, pid, line);
             self.files.insert(key(line), judgement);
         }
@@ -151,7 +154,7 @@ const fn key(line: &Line) -> FileKey {
     (line.dev, line.inode)
 }
 
-fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judgement {
+fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line, rare_only: bool) -> Judgement {
     let path = line.map_file(pid);
     match elf::interesting(&path) {
         Ok(true) => {}
@@ -162,7 +165,7 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
         }
     }
     let begun = Instant::now();
-    let plan = match cache.resolve(&path) {
+    let mut plan = match cache.resolve(&path) {
         Ok(plan) if plan.points.is_empty() => return nothing_in(line, &path),
         Ok(plan) => plan,
         Err(error) => {
@@ -171,7 +174,11 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
         }
     };
     let resolved = begun.elapsed();
+    // What a library lacks is told by its whole plan.
+    let whole = rare_only.then(|| plan.clone());
+    plan.points.retain(|point| !rare_only || catalogue::is_rare(&point.entry));
     let refused = programs.attach(&path, &plan);
+    let told = whole.as_ref().unwrap_or(&plan);
     log::info!(
         "{}: {} probes (symbols in {resolved:.0?}, attached in {:.0?})",
         line.name,
@@ -181,13 +188,14 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line) -> Judge
     for (symbol, error) in &refused {
         log::warn!("{}: no probe on {symbol}: {error}", line.name);
     }
-    if let Some(missing) = plan.chunks_unseen() {
+    if let Some(missing) = told.chunks_unseen() {
         log::warn!("{}: {}", line.name, missing.reason);
     }
-    let mut blind = blind(&line.name, |name| plan.tells(name, &refused));
-    let chunks = plan.chunks_unseen().map(|missing| missing.entry.clone());
+    let mut blind = blind(&line.name, |name| told.tells(name, &refused));
+    let chunks = told.chunks_unseen().map(|missing| missing.entry.clone());
     blind.extend(chunks.filter(|entry| !blind.contains(entry)));
     let missing = plan.missing.iter().map(|missing| missing.entry.clone());
+    let missing = missing.chain(rare_only.then(|| NOT_FOLLOWED.to_owned()));
     let missing: Vec<String> = missing.chain(refused.iter().map(|(symbol, _)| symbol.clone())).collect();
     let info = LibraryInfo {
         framework: plan.library.framework.clone(),

@@ -53,6 +53,8 @@ pub struct Options {
     /// Functions that the user named as boundaries.
     pub symbols: Vec<symbols::Symbol>,
     pub stacks: link::Stacks,
+    /// No probe on what a program does all the time: boundaries and looks alone.
+    pub snapshot_only: bool,
 }
 
 /// Everything a running trace owns.
@@ -132,11 +134,14 @@ impl Live {
         let chosen = memory::follow(&mut programs, &options.memory)?;
         log::info!("the memory map is followed by {chosen}");
         capabilities.insert("mm".to_owned(), chosen.to_string());
+        if options.snapshot_only {
+            capabilities.insert("allocations".to_owned(), "not followed (--snapshot-only)".to_owned());
+        }
         if options.debug_bpf {
             programs.log().context("read the BPF programs' log")?;
         }
         let live = Self {
-            libraries: Libraries::new(options.cache.as_deref(), options.symbols.clone()),
+            libraries: Libraries::new(options.cache.as_deref(), options.symbols.clone(), options.snapshot_only),
             stacks: Stacks::new(options.stacks, options.cache.as_deref()),
             options,
             programs,
@@ -201,7 +206,7 @@ impl Live {
         for pid in all {
             self.programs.track(pid, Process::default())?;
             self.follow(pid, false, true);
-            self.look(pid, drive::Look::Full);
+            self.look(pid, drive::Look::WithHolders);
             self.judge(pid, None);
         }
         Ok(())

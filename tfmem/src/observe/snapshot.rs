@@ -4,11 +4,7 @@ use std::{fs, io, sync::Arc};
 
 use crate::{
     event::{Body, HeapSeen, Holder, Mapping, Snapshot},
-    snapshot::{
-        heap, model,
-        space::{Area, Space},
-        take,
-    },
+    snapshot::{Clock, Contents, Ground, MOST_HOLDERS, model, space::Area},
     target::memory::Remote,
 };
 
@@ -17,14 +13,9 @@ use crate::{
 /// # Errors
 /// When the process is gone or may not be read.
 pub fn full(pid: u32) -> io::Result<Seen> {
-    let mut snapshot = totals(pid)?;
-    let space = Space::read(pid)?;
-    // Nobody waits for the walk: where it cannot be done, everything else is known all the same.
-    let heap = Remote::open(pid).ok().and_then(|memory| heap::seen(&memory, &space));
-    let (areas, own) = space.into_parts();
-    snapshot.mappings = areas.into_iter().map(mapping).collect();
-    snapshot.resident = Some(own);
-    Ok(Seen { snapshot, heap, holders: None })
+    // Nobody waits for the walk through the heap: where it cannot be done, everything else is known all the same.
+    let memory = Remote::open(pid).ok();
+    Ground::read(pid, memory.as_ref(), &mut Clock::default()).map(|ground| seen(ground, None))
 }
 
 /// The same at a moment that matters: who holds what, too, where TensorFlow is mapped. Costs about a second for each
@@ -33,13 +24,41 @@ pub fn full(pid: u32) -> io::Result<Seen> {
 /// # Errors
 /// As [`full`].
 pub fn with_holders(pid: u32) -> io::Result<Seen> {
-    let mut seen = full(pid)?;
+    let memory = Remote::open(pid).ok();
+    let ground = Ground::read(pid, memory.as_ref(), &mut Clock::default())?;
+    let holders = memory.and_then(|memory| searched(&memory, &ground));
+    Ok(seen(ground, holders))
+}
+
+/// Who holds what, alone. `None`: it maps no TensorFlow, or is too large to be searched.
+///
+/// # Errors
+/// When the process is gone or may not be read.
+pub fn holders(pid: u32) -> io::Result<Option<Arc<[Holder]>>> {
+    let memory = Remote::open(pid)?;
+    let ground = Ground::read(pid, Some(&memory), &mut Clock::default())?;
+    Ok(searched(&memory, &ground))
+}
+
+fn searched(memory: &Remote, ground: &Ground) -> Option<Arc<[Holder]>> {
     // Named by its files to save time where nothing would be found; that they are TensorFlow's is found out by classes.
-    let maps_tensorflow = seen.snapshot.mappings.iter().any(|mapping| mapping.name.contains("tensorflow"));
-    if maps_tensorflow && seen.snapshot.rss_anon <= MOST_SEARCHED {
-        seen.holders = take(pid).ok().map(|process| process.holders.into_iter().map(holder).collect());
+    let maps_tensorflow = ground.space.areas.iter().any(|area| area.name.contains("tensorflow"));
+    if !maps_tensorflow || ground.totals.rss_anon > MOST_SEARCHED {
+        return None;
     }
-    Ok(seen)
+    let mut clock = Clock::default();
+    let version = ground.python(&mut clock);
+    let mut held = Contents::read(memory, ground, version, &mut clock).held.holders;
+    held.truncate(MOST_HOLDERS);
+    Some(held.into_iter().map(holder).collect())
+}
+
+fn seen(ground: Ground, holders: Option<Arc<[Holder]>>) -> Seen {
+    let Ground { totals, space, heap, .. } = ground;
+    let (areas, own) = space.into_parts();
+    let mappings = areas.into_iter().map(mapping).collect();
+    let snapshot = Snapshot { mappings, resident: Some(own), ..totals };
+    Seen { snapshot, heap: heap.and_then(|heap| heap.seen()), holders }
 }
 
 /// Larger processes are not searched: they would stand still for too long at their end.

@@ -87,7 +87,7 @@ fn group(scene: &Scene) -> Vec<Group> {
             pool: a.pool,
             op,
             region: a.origin.region,
-            holder: scene.holders.of(a.addr),
+            holder: scene.holders.of(&a),
             stack: a.stack,
         };
         let group = groups.entry(key).or_insert_with_key(|key| Group {

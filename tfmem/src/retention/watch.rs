@@ -187,6 +187,7 @@ impl Watch {
             max_rows: cx.max_rows,
             holders: Holders::at(cx.process, pending.at, matches!(pending.subject, Subject::Process)),
         };
+        let holders_at = scene.holders.seen_at();
         let (rows, verdicts) = survivors::judge(&scene);
         Record {
             id: self.next_id,
@@ -204,6 +205,7 @@ impl Watch {
             given_back: 0,
             leftovers: Vec::new(),
             awaits_look: true,
+            holders_at,
         }
     }
 
@@ -318,8 +320,19 @@ pub(super) fn watched(process: &Process) -> bool {
     process.identity.libraries.iter().any(|l| l.framework == "tensorflow")
 }
 
+/// Whether TensorFlow's probes are in the process, those on what allocates left out.
+pub(super) fn is_unfollowed(process: &Process) -> bool {
+    let mut libraries = process.identity.libraries.iter().filter(|l| l.framework == "tensorflow").peekable();
+    libraries.peek().is_some() && !libraries.any(|l| l.is_followed())
+}
+
+/// Whether they tell of allocations, too.
+pub(super) fn followed(process: &Process) -> bool {
+    watched(process) && !is_unfollowed(process)
+}
+
 fn side(process: &Process) -> Side {
-    Side::of(layers(&process.totals(), watched(process)), bounds(process))
+    Side::of(layers(&process.totals(), followed(process)), bounds(process))
 }
 
 pub(super) fn in_use(process: &Process) -> u64 {

@@ -1,6 +1,9 @@
 //! Memory that was there before the trace began: nobody saw who asked for it.
 
-use super::{Claimed, Rule};
+use super::pipeline_buffers::is_pipeline;
+use super::python_reference::is_python;
+use super::stateful_resource::is_resource;
+use super::{Claimed, Rule, held};
 use crate::event::{Addr, MappingKind};
 use crate::ledger::types::{Allocation, Pool};
 use crate::report::model::{Cause, Verdict};
@@ -8,6 +11,7 @@ use crate::report::units::{bytes, counted, plain};
 use crate::retention::pools::region_bytes;
 use crate::retention::residency::{merged, resident_in};
 use crate::retention::scene::Scene;
+use crate::retention::watch::is_unfollowed;
 
 pub(super) const RULE: Rule = Rule { cause: Cause::BeforeAttach, claims, verdicts };
 
@@ -23,7 +27,7 @@ fn unseen(pool: &Pool) -> u64 {
 /// Bytes in anonymous mappings that were there before the trace, without what the trace saw handed out in them and
 /// without pools; `true`: only what is resident was counted.
 fn mapped(scene: &Scene) -> (u64, bool) {
-    if !scene.is_end() || !scene.attached() {
+    if !scene.is_end() || !scene.attached() || is_unfollowed(scene.process) {
         return (0, false);
     }
     let process = scene.process;
@@ -69,9 +73,15 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
         .map(|(&addr, pool)| (scene.pool_name(addr), pool))
         .collect();
     let (mapped, resident) = mapped(scene);
+    // Other rules speak of what has a holder with a name.
+    let named = held::unseen(scene, |holder| is_resource(holder) || is_pipeline(holder) || is_python(holder));
+    let (named_bytes, in_pools) = named.iter().fold((0_u64, 0_u64), |(bytes, in_pools), (_, unseen)| {
+        (bytes.saturating_add(unseen.bytes), in_pools.saturating_add(unseen.in_pools))
+    });
+    let mapped = mapped.saturating_sub(named_bytes - in_pools);
     // The blocks claimed are chunks in use, and what they take is neither in `unseen` nor in `mapped`.
     let total = seeded.iter().map(|(_, pool)| unseen(pool)).fold(claimed.bytes, u64::saturating_add);
-    let total = total.saturating_add(mapped);
+    let total = total.saturating_sub(in_pools).saturating_add(mapped);
     if total == 0 {
         return Vec::new();
     }
@@ -94,6 +104,9 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
     if mapped > 0 {
         let what = if resident { "resident" } else { "mapped (how much of it is resident is not known)" };
         evidence.push(format!("{} {what} in anonymous mappings made before the trace", bytes(mapped)));
+    }
+    if named_bytes > 0 {
+        evidence.push(format!("{} more was there, too, and has a holder: other verdicts name it", bytes(named_bytes)));
     }
     let mut refs = claimed.refs();
     refs.pools = seeded.into_iter().map(|(name, _)| name).collect();

@@ -6,15 +6,26 @@ use crate::event::Holder;
 use crate::ledger::types::Allocation;
 use crate::report::model::{Cause, Verdict};
 use crate::report::units::{bytes, counted};
-use crate::retention::holders::shown;
+use crate::retention::holders::{Unseen, shown};
 use crate::retention::scene::Scene;
+use crate::retention::watch::is_unfollowed;
 
 /// Holders named one by one.
 const NAMED: usize = 4;
 
 /// Whether the holder of an allocation is of this kind.
 pub(super) fn is_held(scene: &Scene, a: &Allocation, kind: fn(&Holder) -> bool) -> bool {
-    scene.holders.of(a.addr).and_then(|number| scene.holders.get(number)).is_some_and(kind)
+    scene.holders.of(a).and_then(|number| scene.holders.get(number)).is_some_and(kind)
+}
+
+/// What holders of a kind have beside the ledger's: of a process as a whole, so where the whole process is judged, or
+/// where nothing else is known of it. One that is small stays with what nobody is named for.
+pub(super) fn unseen<'a>(scene: &'a Scene, kind: fn(&Holder) -> bool) -> Vec<(&'a Holder, Unseen)> {
+    if !scene.is_end() && !is_unfollowed(scene.process) {
+        return Vec::new();
+    }
+    let large = |unseen: &Unseen| unseen.bytes > 0 && unseen.bytes >= scene.min_bytes;
+    scene.holders.unseen().filter(|(holder, unseen)| kind(holder) && large(unseen)).collect()
 }
 
 /// A verdict on what was claimed and on `more` (holder and bytes beside the ledger's): `summary` gets the bytes and the
@@ -47,6 +58,12 @@ pub(super) fn verdict(
         evidence.push(format!("and {}", counted((all.len() - NAMED) as u64, "more holder")));
     }
     evidence.extend(places(scene, claimed));
+    let before =
+        scene.holders.unseen().filter(|(holder, _)| more.iter().any(|(other, _)| std::ptr::eq(*other, *holder)));
+    let before = before.fold(0, |sum: u64, (_, unseen)| sum.saturating_add(unseen.bytes));
+    if before > 0 && scene.attached() && !is_unfollowed(scene.process) {
+        evidence.push(format!("{} of it was there before the trace began", bytes(before)));
+    }
     evidence.push("found by following references, in the process' memory, back from the data".to_owned());
     vec![Verdict {
         cause,
