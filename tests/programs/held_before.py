@@ -21,7 +21,7 @@ def session(name, mib):
 
 
 kept = session("kept_weights", 64)
-cached = tf.data.Dataset.range(32).map(lambda i: tf.fill([MIB // 4], i)).cache()
+cached = tf.data.Dataset.range(32).map(lambda i: tf.fill([MIB // 4], tf.cast(i, tf.float32))).cache()
 assert sum(1 for _ in cached) == 32
 a_global = tf.fill([12 * MIB], 1.0)
 print("ready", flush=True)
