@@ -11,6 +11,7 @@ mod figure;
 mod fleet;
 mod probes;
 mod reading;
+mod snapshot;
 mod storm;
 
 use std::{path::PathBuf, time::Duration};
@@ -31,6 +32,8 @@ struct Extent {
     phase: Duration,
     idle: Duration,
     bpftrace: &'static [usize],
+    /// Sizes of processes of which a snapshot is taken, in MiB
+    snapshots: &'static [u64],
 }
 
 const FULL: Extent = Extent {
@@ -42,6 +45,7 @@ const FULL: Extent = Extent {
     phase: Duration::from_secs(3),
     idle: Duration::from_secs(10),
     bpftrace: &[2, 21],
+    snapshots: &[512, 2048, 8192],
 };
 /// Enough to see that all of it works.
 const QUICK: Extent = Extent {
@@ -53,6 +57,7 @@ const QUICK: Extent = Extent {
     phase: Duration::from_secs(1),
     idle: Duration::from_secs(2),
     bpftrace: &[2],
+    snapshots: &[512],
 };
 
 fn main() -> Result<()> {
@@ -76,6 +81,12 @@ fn main() -> Result<()> {
                     fleet::measure(fixtures::get()?, Duration::from_secs(settle), Duration::from_secs(phase))?;
                 figures.iter().for_each(|figure| println!("{}", figure.json()));
                 println!("\n{}", figure::table(&figures));
+                return Ok(());
+            }
+            "--snapshots" => {
+                let python = machine::required_python("tf-2.21.0")?;
+                let figures = snapshot::measure(&python, extent.snapshots, extent.rounds)?;
+                println!("{}", figure::table(&figures));
                 return Ok(());
             }
             // Cargo passes it to every bench.
@@ -125,6 +136,7 @@ fn measure(extent: &Extent) -> Result<Vec<Section>> {
     figures.extend(attach::bpftrace(&python, extent.bpftrace)?);
     take("Attaching and leaving", document::ATTACH, figures);
     take("Programs", document::PROGRAMS, blocks::measure(&python, extent.long_rounds, extent.phase)?);
+    take("A snapshot", snapshot::METHOD, snapshot::measure(&python, extent.snapshots, extent.rounds)?);
     take("A program from start to end", document::WHOLE, reading::whole_program(&python)?);
     Ok(sections)
 }

@@ -392,6 +392,17 @@ pub struct LibraryInfo {
     pub blind: Vec<String>,
 }
 
+/// Among what a library lacks: it was asked for no probe on what allocates.
+pub const NOT_FOLLOWED: &str = "allocations (not followed)";
+
+impl LibraryInfo {
+    /// Whether its allocations are told of by events.
+    #[must_use]
+    pub fn is_followed(&self) -> bool {
+        !self.missing.iter().any(|missing| missing == NOT_FOLLOWED)
+    }
+}
+
 /// A process seen from outside: resident bytes, mappings, and which anonymous pages are resident.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {

@@ -113,6 +113,7 @@ fn options(config: &Config) -> live::Options {
         stacks: Stacks::Off,
         attach: Attach::Auto,
         rare: Some(pace(config)),
+        snapshot_only: false,
     }
 }
 

@@ -86,6 +86,22 @@ impl Call {
         matches!(self, Self::SessionRun | Self::DirectSessionStep | Self::WorkerStep)
     }
 
+    /// Called in every step, or only of use beside the allocations.
+    #[must_use]
+    pub const fn is_frequent(self) -> bool {
+        matches!(
+            self,
+            Self::SessionRun
+                | Self::DirectSessionStep
+                | Self::WorkerStep
+                | Self::RemoteHandle
+                | Self::PoolNew
+                | Self::PoolDestroy
+                | Self::PoolExtend
+                | Self::PoolDeallocateRegions
+        )
+    }
+
     #[must_use]
     pub fn from_number(number: u16) -> Option<Self> {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()

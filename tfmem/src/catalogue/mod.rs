@@ -147,6 +147,13 @@ const ESSENTIAL: &[(Family, &str)] = &[
     (Family::Cc, "TF_NewSession"),
 ];
 
+/// Whether an entry is about what a program does seldom: opening and closing something.
+#[must_use]
+pub fn is_rare(entry: &str) -> bool {
+    let entry = ENTRIES.iter().find(|known| known.name == entry);
+    entry.and_then(|entry| entry.call).is_some_and(|call| !call.is_frequent())
+}
+
 /// Names of all of them, for a program that holds both families.
 pub fn all_essentials() -> impl Iterator<Item = &'static str> {
     ESSENTIAL.iter().map(|(_, name)| *name)

@@ -262,6 +262,10 @@ pub struct Common {
     /// checked by another unwinder on a copy of its memory; slow
     #[arg(long, value_enum, default_value_t = Stacks::Off, value_name = "HOW")]
     pub stacks: Stacks,
+    /// No probe on what a program does all the time: what closes is noted, and the process is looked at then. Tells who
+    /// holds what, not who allocated it; costs next to nothing between closes
+    #[arg(long, conflicts_with_all = ["mm", "stacks", "fail_above"])]
+    pub snapshot_only: bool,
     /// Let the BPF programs log what they see (to stderr)
     #[arg(long)]
     pub debug_bpf: bool,

@@ -14,7 +14,7 @@ use super::{
     privilege,
 };
 use crate::{
-    attach::link,
+    attach::{link, memory::Backend},
     live::{self, Capabilities, Live, sink::Sink},
     recording::file,
     report::{self, json, model::Report, text},
@@ -49,7 +49,7 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
         grace: options.grace,
         buffer_bytes: buffer as u32,
         debug_bpf: options.debug_bpf,
-        memory: privilege::ways(options.mm)?,
+        memory: if options.snapshot_only { vec![Backend::Poll] } else { privilege::ways(options.mm)? },
         cache: None,
         symbols: options.boundary.clone(),
         stacks: match options.stacks {
@@ -64,6 +64,7 @@ pub fn begin(options: &Common, guard: Option<Guard>) -> Result<(Live, Capabiliti
             Attach::Perf => link::Attach::Perf,
         },
         rare: None,
+        snapshot_only: options.snapshot_only,
     };
     let (mut live, capabilities) = Live::new(live, sink, guard)?;
     if let Some(file) = recording {

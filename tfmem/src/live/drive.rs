@@ -30,8 +30,8 @@ const IDLE: Duration = Duration::from_millis(250);
 pub(super) enum Look {
     Totals,
     Full,
-    /// Full, and who holds what: nobody will look again.
-    Last,
+    /// Full, and who holds what: at the beginning of a trace of a running process, and at its end.
+    WithHolders,
 }
 
 /// Why a trace ended.
@@ -145,7 +145,7 @@ impl Live {
         self.drain();
         let left: Vec<u32> = self.tracked.keys().copied().collect();
         for pid in left {
-            self.look(pid, Look::Last);
+            self.look(pid, Look::WithHolders);
             self.programs.untrack(pid);
         }
         self.say_losses();
@@ -221,7 +221,12 @@ impl Live {
     /// A boundary that is over as soon as it begins: a look now, and one when survivors are due.
     fn look_at_boundary(&mut self, pid: u32, at: u64) {
         self.schedule.at(pid, at);
-        self.schedule.at(pid, at + self.options.grace.as_nanos() as u64);
+        self.look_after(pid, at);
+    }
+
+    /// Looks when what outlives a close is known.
+    fn look_after(&mut self, pid: u32, closed: u64) {
+        self.schedule.after(pid, closed, self.options.grace.as_nanos() as u64);
     }
 
     /// Passes on what nothing that is still to come can precede: everything up to `now` has been read.
@@ -293,14 +298,12 @@ impl Live {
                 self.judge(event.pid, Some(*start));
             }
             Body::Enter { call, .. } if call.wakes() => self.schedule.at(event.pid, event.at),
-            Body::Leave { call, .. } if call.wakes() => {
-                self.schedule.at(event.pid, event.at + self.options.grace.as_nanos() as u64);
-            }
+            Body::Leave { call, .. } if call.wakes() => self.look_after(event.pid, event.at),
             Body::UserEnter { number } => {
                 self.libraries.symbols().called(*number);
                 self.look_at_boundary(event.pid, event.at);
             }
-            Body::UserLeave { .. } => self.schedule.at(event.pid, event.at + self.options.grace.as_nanos() as u64),
+            Body::UserLeave { .. } => self.look_after(event.pid, event.at),
             Body::ThreadExit if event.pid == event.tid => {
                 if let Some(tracked) = self.tracked.get_mut(&event.pid) {
                     tracked.leader_gone = true;
@@ -319,7 +322,9 @@ impl Live {
         let pids: Vec<u32> = self.tracked.keys().copied().collect();
         for pid in pids {
             self.judge(pid, None);
-            self.schedule.at(pid, now);
+            if !self.options.snapshot_only {
+                self.schedule.at(pid, now);
+            }
         }
     }
 
@@ -331,6 +336,9 @@ impl Live {
         }
         self.poll(now);
         self.stacks.take_made(&mut self.programs);
+        for pid in self.schedule.take_searches(now) {
+            self.search(pid);
+        }
         for pid in self.schedule.take_due(now) {
             self.look(pid, Look::Full);
         }
@@ -376,7 +384,7 @@ impl Live {
         let seen = match how {
             Look::Totals => snapshot::totals(pid).map(Seen::from),
             Look::Full => snapshot::full(pid),
-            Look::Last => snapshot::with_holders(pid),
+            Look::WithHolders => snapshot::with_holders(pid),
         };
         if full {
             self.schedule.looked(pid, clock::boot_ns(), begun.elapsed());
@@ -390,6 +398,18 @@ impl Live {
             // It ended meanwhile; its end will be told.
             Err(error) => log::debug!("process {pid}: {error}"),
         }
+    }
+
+    /// Who holds what, of a process that runs on: survivors that are judged next get their holders.
+    fn search(&mut self, pid: u32) {
+        let begun = std::time::Instant::now();
+        let at = clock::boot_ns();
+        match snapshot::holders(pid) {
+            Ok(Some(holders)) => self.order.push(Event::of(at, pid, pid, Body::Holders(holders))),
+            Ok(None) => {}
+            Err(error) => log::debug!("process {pid}: {error}"),
+        }
+        self.schedule.searched(pid, clock::boot_ns(), begun.elapsed());
     }
 
     pub(super) fn saw(&mut self, at: u64, pid: u32, seen: Seen) {

@@ -20,7 +20,7 @@ use crate::{
         plan::Plan,
     },
     catalogue,
-    event::{Addr, Body, Event, LibraryInfo},
+    event::{Addr, Body, Event, LibraryInfo, NOT_FOLLOWED},
     stream::decode::Hold,
     target::{
         clock,
@@ -54,21 +54,30 @@ pub struct Libraries {
     symbols: Symbols,
     files: BTreeMap<FileKey, Judgement>,
     announced: BTreeSet<(u32, FileKey)>,
-    /// Put in probes on rare events alone.
-    rare: bool,
+    which: Which,
     /// Files that no process has mapped any more, and since when.
     unused: BTreeMap<FileKey, u64>,
 }
 
+/// Which probes go into libraries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    All,
+    /// Those on rare events; the others come and go, see [`full`].
+    Rare,
+    /// Those on what opens and closes something, and never others.
+    Boundaries,
+}
+
 impl Libraries {
-    pub fn new(cache: Option<&Path>, symbols: Vec<Symbol>, rare: bool) -> Self {
+    pub fn new(cache: Option<&Path>, symbols: Vec<Symbol>, which: Which) -> Self {
         let cache = cache.map_or_else(Cache::open, Cache::at);
         Self {
             cache,
             symbols: Symbols::new(symbols),
             files: BTreeMap::new(),
             announced: BTreeSet::new(),
-            rare,
+            which,
             unused: BTreeMap::new(),
         }
     }
@@ -112,7 +121,7 @@ impl Libraries {
     /// Puts the probes into a file that was not seen before, TensorFlow's and the user's.
     fn examine(&mut self, programs: &mut Programs, pid: u32, line: &Line) {
         if !self.files.contains_key(&key(line)) {
-            let judgement = probe(programs, &self.cache, pid, line, self.rare);
+            let judgement = probe(programs, &self.cache, pid, line, self.which);
             self.symbols.judge(programs, pid, line);
             self.files.insert(key(line), judgement);
         }
@@ -172,7 +181,7 @@ const fn key(line: &Line) -> FileKey {
     (line.dev, line.inode)
 }
 
-fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line, rare: bool) -> Judgement {
+fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line, which: Which) -> Judgement {
     let path = line.reachable(pid);
     match elf::interesting(&path) {
         Ok(true) => {}
@@ -183,7 +192,7 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line, rare: bo
         }
     }
     let begun = Instant::now();
-    let plan = match cache.resolve(&path) {
+    let mut plan = match cache.resolve(&path) {
         Ok(plan) if plan.points.is_empty() => return nothing_in(line, &path),
         Ok(plan) => plan,
         Err(error) => {
@@ -192,12 +201,17 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line, rare: bo
         }
     };
     let resolved = begun.elapsed();
+    // What a library lacks is told by its whole plan.
+    let whole = (which == Which::Boundaries).then(|| plan.clone());
+    plan.points.retain(|point| which != Which::Boundaries || catalogue::is_rare(&point.entry));
+    let rare = which == Which::Rare;
     let (kept, refused) = if rare {
         programs.attach_kept(&path, plan.points.iter().filter(|point| full::is_rare(point)))
     } else {
         (Kept::default(), programs.attach(&path, &plan))
     };
     let probes = if rare { kept.len() } else { plan.points.len() - refused.len() };
+    let told = whole.as_ref().unwrap_or(&plan);
     log::info!(
         "{}: {probes} probes (symbols in {resolved:.0?}, attached in {:.0?})",
         line.name,
@@ -206,16 +220,17 @@ fn probe(programs: &mut Programs, cache: &Cache, pid: u32, line: &Line, rare: bo
     for (symbol, error) in &refused {
         log::warn!("{}: no probe on {symbol}: {error}", line.name);
     }
-    if let Some(missing) = plan.chunks_unseen() {
+    if let Some(missing) = told.chunks_unseen() {
         log::warn!("{}: {}", line.name, missing.reason);
     }
-    let mut blind = blind(&line.name, |name| plan.tells(name, &refused));
-    if plan.library.framework == catalogue::gpu::FRAMEWORK {
-        blind.extend(plan.missing.iter().map(|missing| missing.entry.clone()));
+    let mut blind = blind(&line.name, |name| told.tells(name, &refused));
+    if told.library.framework == catalogue::gpu::FRAMEWORK {
+        blind.extend(told.missing.iter().map(|missing| missing.entry.clone()));
     }
-    let chunks = plan.chunks_unseen().map(|missing| missing.entry.clone());
+    let chunks = told.chunks_unseen().map(|missing| missing.entry.clone());
     blind.extend(chunks.filter(|entry| !blind.contains(entry)));
     let missing = plan.missing.iter().map(|missing| missing.entry.clone());
+    let missing = missing.chain((which == Which::Boundaries).then(|| NOT_FOLLOWED.to_owned()));
     let missing: Vec<String> = missing.chain(refused.iter().map(|(symbol, _)| symbol.clone())).collect();
     let info = LibraryInfo {
         framework: plan.library.framework.clone(),

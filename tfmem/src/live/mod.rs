@@ -28,7 +28,13 @@ use std::{
 use anyhow::{Context as _, Result};
 use tfmem_common::config::{PROCESS_HOLD, Process};
 
-use self::{closes::Closes, libraries::Libraries, schedule::Schedule, sink::Sink, stacks::Stacks};
+use self::{
+    closes::Closes,
+    libraries::{Libraries, Which},
+    schedule::Schedule,
+    sink::Sink,
+    stacks::Stacks,
+};
 use crate::{
     attach::{
         kernel,
@@ -60,6 +66,8 @@ pub struct Options {
     pub attach: link::Attach,
     /// For one that runs for weeks beside everything else: probes on rare events, looks at this pace. `None`: all.
     pub rare: Option<Pace>,
+    /// No probe on what a program does all the time: boundaries and looks alone.
+    pub snapshot_only: bool,
 }
 
 /// Everything a running trace owns.
@@ -145,12 +153,20 @@ impl Live {
         capabilities.insert("attach".to_owned(), programs.attaching().to_string());
         log::info!("the memory map is followed by {chosen}");
         capabilities.insert("mm".to_owned(), chosen.to_string());
+        if options.snapshot_only {
+            capabilities.insert("allocations".to_owned(), "not followed (--snapshot-only)".to_owned());
+        }
         if options.debug_bpf {
             programs.log().context("read the BPF programs' log")?;
         }
         let rare = options.rare;
+        let which = match rare {
+            Some(_) => Which::Rare,
+            None if options.snapshot_only => Which::Boundaries,
+            None => Which::All,
+        };
         let live = Self {
-            libraries: Libraries::new(options.cache.as_deref(), options.symbols.clone(), options.rare.is_some()),
+            libraries: Libraries::new(options.cache.as_deref(), options.symbols.clone(), which),
             stacks: Stacks::new(options.stacks, options.cache.as_deref()),
             options,
             programs,
@@ -216,7 +232,7 @@ impl Live {
         for pid in all {
             self.programs.track(pid, Process::default())?;
             self.follow(pid, false, true);
-            self.look(pid, drive::Look::Full);
+            self.look(pid, drive::Look::WithHolders);
             self.judge(pid, None);
         }
         Ok(())

@@ -4,11 +4,7 @@ use std::{fs, io, sync::Arc};
 
 use crate::{
     event::{Body, HeapSeen, Holder, HolderKind, Mapping, Snapshot},
-    snapshot::{
-        heap, model,
-        space::{Area, Space},
-        take,
-    },
+    snapshot::{Clock, Contents, Ground, MOST_HOLDERS, model, space::Area},
     target::memory::Remote,
 };
 
@@ -17,14 +13,9 @@ use crate::{
 /// # Errors
 /// When the process is gone or may not be read.
 pub fn full(pid: u32) -> io::Result<Seen> {
-    let mut snapshot = totals(pid)?;
-    let space = Space::read(pid)?;
-    // Nobody waits for the walk: where it cannot be done, everything else is known all the same.
-    let heap = Remote::open(pid).ok().and_then(|memory| heap::seen(&memory, &space));
-    let (areas, own) = space.into_parts();
-    snapshot.mappings = areas.into_iter().map(mapping).collect();
-    snapshot.resident = Some(own);
-    Ok(Seen { snapshot, heap, holders: None })
+    // Nobody waits for the walk through the heap: where it cannot be done, everything else is known all the same.
+    let memory = Remote::open(pid).ok();
+    Ground::read(pid, memory.as_ref(), &mut Clock::default()).map(|ground| seen(ground, None))
 }
 
 /// The same at a moment that matters: who holds what, too, where TensorFlow is mapped. Costs about a second for each
@@ -33,39 +24,68 @@ pub fn full(pid: u32) -> io::Result<Seen> {
 /// # Errors
 /// As [`full`].
 pub fn with_holders(pid: u32) -> io::Result<Seen> {
-    let mut seen = full(pid)?;
+    let memory = Remote::open(pid).ok();
+    let ground = Ground::read(pid, memory.as_ref(), &mut Clock::default())?;
+    let holders = memory.and_then(|memory| searched(&memory, &ground));
+    Ok(seen(ground, holders))
+}
+
+/// Who holds what, alone. `None`: it maps no TensorFlow, or is too large to be searched.
+///
+/// # Errors
+/// When the process is gone or may not be read.
+pub fn holders(pid: u32) -> io::Result<Option<Arc<[Holder]>>> {
+    let memory = Remote::open(pid)?;
+    let ground = Ground::read(pid, Some(&memory), &mut Clock::default())?;
+    Ok(searched(&memory, &ground))
+}
+
+fn searched(memory: &Remote, ground: &Ground) -> Option<Arc<[Holder]>> {
     // Named by its files to save time where nothing would be found; that they are TensorFlow's is found out by classes.
-    let maps_tensorflow = seen.snapshot.mappings.iter().any(|mapping| mapping.name.contains("tensorflow"));
-    if maps_tensorflow && seen.snapshot.rss_anon <= MOST_SEARCHED {
-        seen.holders = take(pid).ok().map(holders);
+    let maps_tensorflow = ground.space.areas.iter().any(|area| area.name.contains("tensorflow"));
+    if !maps_tensorflow || ground.totals.rss_anon > MOST_SEARCHED {
+        return None;
     }
-    Ok(seen)
+    let mut clock = Clock::default();
+    let version = ground.python(&mut clock);
+    Some(holders_of(Contents::read(memory, ground, version, &mut clock)))
+}
+
+fn seen(ground: Ground, holders: Option<Arc<[Holder]>>) -> Seen {
+    let Ground { totals, space, heap, .. } = ground;
+    let (areas, own) = space.into_parts();
+    let mappings = areas.into_iter().map(mapping).collect();
+    let snapshot = Snapshot { mappings, resident: Some(own), ..totals };
+    Seen { snapshot, heap: heap.and_then(|heap| heap.seen()), holders }
 }
 
 /// Larger processes are not searched: they would stand still for too long at their end.
 const MOST_SEARCHED: u64 = 8 << 30;
 
 /// Holders, and what else the search found that tells why memory is there: sessions, what pools have free.
-fn holders(process: model::Process) -> Arc<[Holder]> {
-    let sessions =
-        process.classes.iter().filter(|class| class.class.ends_with("::DirectSession")).map(|class| Holder {
-            kind: HolderKind::Session,
-            what: "sessions".to_owned(),
-            class: class.class.clone(),
-            count: class.count,
-            ..Holder::default()
-        });
-    let pools = process.pools.iter().filter(|pool| pool.refused.is_none()).map(|pool| Holder {
+fn holders_of(contents: Contents) -> Arc<[Holder]> {
+    let sessions = contents.classes.iter().filter(|class| class.name.ends_with("::DirectSession"));
+    let sessions = sessions.filter(|class| class.count > 0).map(|class| Holder {
+        kind: HolderKind::Session,
+        what: "sessions".to_owned(),
+        class: class.name.to_string(),
+        count: class.count,
+        ..Holder::default()
+    });
+    let pools = contents.pools.iter().filter_map(|(class, pool)| Some((class, pool.as_ref().ok()?)));
+    let pools = pools.map(|(class, pool)| Holder {
         kind: HolderKind::Pool,
         what: "pool".to_owned(),
-        class: pool.class.clone(),
+        class: class.clone(),
         name: pool.name.clone(),
-        bytes: pool.free_bytes,
-        count: pool.regions,
+        bytes: pool.region_bytes().saturating_sub(pool.in_use()),
+        count: pool.regions.len() as u64,
         ..Holder::default()
     });
     let mut all: Vec<Holder> = sessions.chain(pools).collect();
-    all.extend(process.holders.into_iter().map(holder));
+    let mut held = contents.held.holders;
+    held.truncate(MOST_HOLDERS);
+    all.extend(held.into_iter().map(holder));
     all.into()
 }
 

@@ -234,6 +234,9 @@ pub struct Boundary {
     pub after_at: String,
     /// Time really waited between `at` and `after_at`, ms (less than asked for when the process ended first).
     pub grace_ms: u64,
+    /// When the process's memory was searched for who holds the survivors; absent: it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holders_at: Option<String>,
     pub before: Side,
     pub after: Side,
     pub pools: Vec<Pool>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::record::{Leftover, Record, Side, Subject};
-use super::watch::{Watch, watched};
+use super::watch::{Watch, followed, watched};
 use super::{Analysis, Facts, WallClock, causes, comm, growth, last_rss, predictions, released, stacks};
 use crate::event::{ExitStatus, LibraryInfo};
 use crate::ledger::Process;
@@ -158,7 +158,7 @@ impl Builder<'_> {
         Now {
             observed_at: rss.map(|(at, _)| self.clock.rfc3339(at)),
             rss_bytes: rss.map(|(_, bytes)| bytes),
-            layers: super::record::layers(self.process, watched(self.process)),
+            layers: super::record::layers(self.process, followed(self.process)),
             bounds: super::record::bounds(self.process),
             devices: super::devices::devices(self.process),
         }
@@ -178,6 +178,7 @@ impl Builder<'_> {
             at: self.clock.rfc3339(r.at),
             after_at: self.clock.rfc3339(r.after),
             grace_ms: r.after.saturating_sub(r.at) / 1_000_000,
+            holders_at: r.holders_at.map(|at| self.clock.rfc3339(at)),
             before: self.side(&r.before),
             after: self.side(&r.after_side),
             pools: r.pools.iter().map(|p| p.pool.clone()).collect(),

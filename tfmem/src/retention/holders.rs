@@ -7,12 +7,13 @@ use rustc_hash::FxHashMap;
 
 use crate::event::{Addr, Holder, HolderKind};
 use crate::ledger::Process;
-use crate::ledger::types::BlockLayer;
+use crate::ledger::types::{Allocation, BlockLayer};
 use crate::names;
 use crate::report::units::plain;
 
 #[derive(Debug, Default)]
 pub(super) struct Holders {
+    seen_at: Option<u64>,
     all: Arc<[Holder]>,
     by_block: FxHashMap<Addr, usize>,
     /// Bytes of each that the ledger has no block for.
@@ -29,7 +30,7 @@ impl Holders {
         }
         let blocks = all.iter().enumerate().flat_map(|(i, holder)| holder.blocks.iter().map(move |&block| (block, i)));
         let unseen = all.iter().map(|holder| unseen(process, holder)).collect();
-        Self { all: all.clone(), by_block: blocks.collect(), unseen }
+        Self { seen_at: Some(*seen), all: all.clone(), by_block: blocks.collect(), unseen }
     }
 
     /// Somebody looked.
@@ -37,9 +38,15 @@ impl Holders {
         !self.all.is_empty()
     }
 
-    /// The holder of the block that begins at this address, by its number.
-    pub fn of(&self, block: Addr) -> Option<usize> {
-        self.by_block.get(&block).copied()
+    /// When the search began.
+    pub const fn seen_at(&self) -> Option<u64> {
+        self.seen_at
+    }
+
+    /// The holder of a block, by its number. A block that was made after the search is another one at that address.
+    pub fn of(&self, block: &Allocation) -> Option<usize> {
+        self.seen_at.filter(|&seen| block.born <= seen)?;
+        self.by_block.get(&block.addr).copied()
     }
 
     pub fn get(&self, number: usize) -> Option<&Holder> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::record::Look;
 use super::residency::{intersection, merged, resident_in};
+use super::watch::is_unfollowed;
 use crate::event::{Addr, Mapping, MappingKind, Snapshot};
 use crate::ledger::Process;
 use crate::ledger::types::BlockLayer;
@@ -14,8 +15,10 @@ use crate::report::model::Bands;
 pub(super) type Known = Option<Vec<(Addr, u64)>>;
 
 pub(super) fn look(process: &Process, at: u64, snapshot: &Arc<Snapshot>, known: &Known) -> Look {
-    let pools = snapshot.resident.as_deref().map(|r| resident_pools(process, r));
-    let heap = snapshot.resident.as_deref().map(|r| resident_heap(process, r));
+    // What is not followed is not known to be nothing.
+    let resident = snapshot.resident.as_deref().filter(|_| !is_unfollowed(process));
+    let pools = resident.map(|r| resident_pools(process, r));
+    let heap = resident.map(|r| resident_heap(process, r));
     let free = process.identity.heap.filter(|(seen, _)| *seen == at).map(|(_, heap)| heap.free_resident);
     let bands = bands(snapshot, pools.as_ref(), heap, free, known);
     Look { at, rss: rss(snapshot), bands, pools: pools.map_or_else(Vec::new, |p| p.each), snapshot: snapshot.clone() }

@@ -144,6 +144,8 @@ pub(super) struct Record {
     pub heap: Option<Walk>,
     /// No observation has filled in resident bytes yet.
     pub awaits_look: bool,
+    /// When the search began that says who holds its survivors.
+    pub holders_at: Option<u64>,
 }
 
 impl Record {

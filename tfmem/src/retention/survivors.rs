@@ -93,7 +93,7 @@ fn group(scene: &Scene) -> Vec<Group> {
             pool: a.pool,
             op,
             region: a.origin.region,
-            holder: scene.holders.of(a.addr),
+            holder: scene.holders.of(&a),
             stack: a.stack,
             launch: a.launch,
             device: scene.device(&a),

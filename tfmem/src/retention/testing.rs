@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::{Analysis, Facts, Options, WallClock};
 use crate::event::{
-    Body, Call, Event, ExitStatus, HeapSeen, Holder, HolderKind, LibraryInfo, Mapping, MappingKind, Origin,
-    ProcessInfo, Scope, Snapshot,
+    Body, Call, Event, ExitStatus, HeapSeen, Holder, HolderKind, LibraryInfo, Mapping, MappingKind, NOT_FOLLOWED,
+    Origin, ProcessInfo, Scope, Snapshot,
 };
 use crate::report::model::{Host, Report};
 
@@ -69,7 +69,7 @@ impl Script {
         let args = &words[3..];
         match words[2] {
             "process" => put(self, process(at, args)),
-            "tensorflow" => put(self, library(args[0])),
+            "tensorflow" => put(self, library(args[0], args.contains(&"unfollowed"))),
             "fork" => put(self, Body::Fork { child: args[0].parse().expect("pid"), shares_memory: false }),
             "exit" => put(self, Body::Ended { status: Some(ExitStatus::Code(args[0].parse().expect("code"))) }),
             "killed" => put(self, Body::Ended { status: Some(ExitStatus::Signal(args[0].parse().expect("signal"))) }),
@@ -262,14 +262,14 @@ fn process(at: u64, args: &[&str]) -> Body {
     }))
 }
 
-fn library(version: &str) -> Body {
+fn library(version: &str, unfollowed: bool) -> Body {
     Body::Library(Arc::new(LibraryInfo {
         framework: "tensorflow".to_owned(),
         version: Some(version.to_owned()),
         path: "/lib/libtensorflow_framework.so.2".to_owned(),
         build_id: None,
         probes: 12,
-        missing: Vec::new(),
+        missing: unfollowed.then(|| NOT_FOLLOWED.to_owned()).into_iter().collect(),
         blind: Vec::new(),
     }))
 }

@@ -189,6 +189,7 @@ impl Watch {
             max_rows: cx.max_rows,
             holders: Holders::at(cx.process, pending.at, matches!(pending.subject, Subject::Process)),
         };
+        let holders_at = scene.holders.seen_at();
         let (rows, verdicts) = survivors::judge(&scene);
         Record {
             id: self.next_id,
@@ -208,6 +209,7 @@ impl Watch {
             alive: if scene.is_end() { Vec::new() } else { growth::alive(&scene) },
             heap: cx.process.identity.heap.filter(|_| scene.is_end()),
             awaits_look: true,
+            holders_at,
         }
     }
 
@@ -323,8 +325,19 @@ pub(super) fn watched(process: &Process) -> bool {
     process.identity.libraries.iter().any(|l| l.framework == "tensorflow")
 }
 
+/// Whether TensorFlow's probes are in the process, those on what allocates left out.
+pub(super) fn is_unfollowed(process: &Process) -> bool {
+    let mut libraries = process.identity.libraries.iter().filter(|l| l.framework == "tensorflow").peekable();
+    libraries.peek().is_some() && !libraries.any(|l| l.is_followed())
+}
+
+/// Whether they tell of allocations, too.
+pub(super) fn followed(process: &Process) -> bool {
+    watched(process) && !is_unfollowed(process)
+}
+
 fn side(process: &Process) -> Side {
-    Side::of(layers(process, watched(process)), bounds(process), devices::devices(process))
+    Side::of(layers(process, followed(process)), bounds(process), devices::devices(process))
 }
 
 pub(super) fn in_use(process: &Process) -> u64 {

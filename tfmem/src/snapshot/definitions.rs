@@ -18,8 +18,7 @@ use super::{
     objects::Kind,
     owners::Found,
     python_type,
-    scan::{self, Read},
-    space::Area,
+    scan::{Read, Reader},
     text_in,
 };
 use crate::{event::HolderKind, names, target::memory::Memory};
@@ -215,7 +214,8 @@ fn parents<M: Memory>(found: &Found<'_, '_, M>, described: &[(Arc<str>, u64)]) -
     if targets.is_empty() {
         return (Vec::new(), Read::default());
     }
-    let read = scan::each(found.memory, found.space, Area::is_anonymous, found.data_and_python, |_, start, words| {
+    let mut reader = Reader::new(found.memory, found.space);
+    let read = reader.each(&found.sources.plain, found.data, |start, words| {
         for (at, &word) in (start..).step_by(8).zip(words) {
             if word < least || word > most || !targets.contains(&word) {
                 continue;

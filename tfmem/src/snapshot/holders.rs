@@ -12,7 +12,6 @@ use super::{
     objects::{Classes, Kind},
     owners::{self, Found, Graph},
     pools::Pool,
-    pymalloc::Pools,
     scan::Read,
     scopes,
 };
@@ -72,23 +71,22 @@ fn extent(data: u64, heap: &Heap, mapped: &Mapped, pools: &[(String, Pool)]) -> 
     heap.segments.chunk(data).filter(|chunk| chunk.live).map(|chunk| chunk.start..chunk.end())
 }
 
-/// Ranges where no pointers are looked for: tensors' data, pools' regions, what is free in the heap.
+/// Ranges shorter than this are not worth to be left out.
+const WORTH: u64 = 4096;
+
+/// What is free in the heap.
 #[must_use]
-pub fn data_ranges(buffers: &[Buffer], pools: &[(String, Pool)], heap: &Heap) -> Vec<Range<u64>> {
-    const WORTH: u64 = 4096;
-    let large = |range: &Range<u64>| range.end - range.start >= WORTH;
-    let data = buffers.iter().filter_map(|buffer| buffer.data.clone()).filter(large);
-    let regions = pools.iter().flat_map(|(_, pool)| &pool.regions).map(|&(start, size)| start..start + size);
-    let chunks = heap.segments.all().iter().flat_map(Segment::chunks).filter(|chunk| !chunk.live);
-    let free = chunks.map(|chunk| chunk.start..chunk.end()).filter(large);
-    merged(data.chain(regions).chain(free).collect())
+pub fn free_ranges(heap: &Heap) -> Vec<Range<u64>> {
+    let free = heap.segments.all().iter().flat_map(Segment::chunks).filter(|chunk| !chunk.live && chunk.size >= WORTH);
+    merged(free.map(|chunk| chunk.start..chunk.end()).collect())
 }
 
-/// The same ranges and Python's pools.
+/// Ranges where no pointers are looked for: tensors' data, pools' regions, what is free in the heap.
 #[must_use]
-pub fn with_python(data: &[Range<u64>], python: &Pools) -> Vec<Range<u64>> {
-    let pools = python.all().iter().map(|pool| pool.start..pool.start + python.pool_bytes());
-    merged(data.iter().cloned().chain(pools).collect())
+pub fn data_ranges(buffers: &[Buffer], pools: &[(String, Pool)], free: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    let data = buffers.iter().filter_map(|buffer| buffer.data.clone()).filter(|data| data.end - data.start >= WORTH);
+    let regions = pools.iter().flat_map(|(_, pool)| &pool.regions).map(|&(start, size)| start..start + size);
+    merged(data.chain(regions).chain(free).collect())
 }
 
 fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
@@ -111,7 +109,9 @@ pub fn held<M: Memory>(found: &Found<'_, '_, M>, buffers: &[Buffer], pools: &[(S
     let of_buffers = buffers.iter().map(|buffer| (Kind::Buffer, buffer.class.clone(), buffer.object));
     let of_tables = tables.iter().cloned();
     let objects: Vec<_> = of_buffers.chain(of_tables).collect();
-    let (graph, read) = owners::search(found, &objects);
+    let bytes: Vec<u64> =
+        buffers.iter().map(|buffer| buffer.data.as_ref().map_or(0, |data| data.end - data.start)).collect();
+    let (graph, read) = owners::search(found, &objects, &bytes);
     let scopes = scopes::devices(found);
     let scope = |owner: &owners::Owner| owner.device.and_then(|device| scopes.get(&device).copied());
     let mut held = Held { buffers: buffers.len() as u64, read, ..Held::default() };

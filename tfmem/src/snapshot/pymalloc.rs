@@ -3,6 +3,8 @@
 //! `struct pool_header`: blocks in use +0 (int), first free block +8, neighbours +16 and +24, arena's number +32 (int),
 //! size class +36 (int), offset of the next new block +40 (int), the largest such offset +44 (int); 48 bytes.
 
+use std::ops::Range;
+
 use crate::python::Version;
 
 const HEADER: u64 = 48;
@@ -60,6 +62,25 @@ impl Pools {
     #[must_use]
     pub fn all(&self) -> &[Pool] {
         &self.pools
+    }
+
+    /// Where they lie, those that touch in one.
+    #[must_use]
+    pub fn ranges(&self) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for pool in &self.pools {
+            match ranges.last_mut() {
+                Some(last) if last.end == pool.start => last.end += self.pool_bytes,
+                _ => ranges.push(pool.start..pool.start + self.pool_bytes),
+            }
+        }
+        ranges
+    }
+
+    /// Where the last one ends.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.pools.last().map_or(0, |last| last.start + self.pool_bytes)
     }
 
     #[must_use]

@@ -1,7 +1,7 @@
 //! The type of a Python object, from the block that it lies in. Equal in CPython 3.8 to 3.14 (not free-threaded): a
 //! reference count, the type; in a type object the name's address at +24.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use rustc_hash::FxHashMap;
 
@@ -24,6 +24,21 @@ pub fn name(
         let object = memory.word(block + before + TYPE).ok().filter(|word| *word != 0 && word.is_multiple_of(8))?;
         known.entry(object).or_insert_with(|| of_type(memory, object).map(Arc::from)).clone()
     })
+}
+
+/// Where the object in a block begins.
+pub fn start(memory: &impl Memory, block: &Range<u64>, known: &mut FxHashMap<u64, Option<Arc<str>>>) -> Option<u64> {
+    let starts = BEFORE.into_iter().map(|before| block.start + before).filter(|start| start + 16 <= block.end);
+    starts.into_iter().find(|start| {
+        let kind = memory.word(start + TYPE).ok().filter(|kind| *kind != 0 && kind.is_multiple_of(8));
+        let Some(kind) = kind else { return false };
+        known.entry(kind).or_insert_with(|| of_type(memory, kind).map(Arc::from)).is_some()
+    })
+}
+
+/// The name of an object's type.
+pub fn of(memory: &impl Memory, object: u64) -> Option<String> {
+    of_type(memory, memory.word(object.checked_add(TYPE)?).ok().filter(|kind| *kind != 0 && kind.is_multiple_of(8))?)
 }
 
 /// The name of a type, if its own type leads to `type`, which is its own.

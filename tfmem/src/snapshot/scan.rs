@@ -5,13 +5,14 @@ use std::ops::Range;
 use zerocopy::IntoBytes as _;
 
 use super::{
-    heap::{Chunk, Heap, Mapped, Segment},
+    clusters::Clusters,
+    heap::{Chunk, Heap, Segment},
     objects::Classes,
-    pymalloc::Pools,
+    pointers::Pointers,
     space::{Area, Space},
     window::WINDOW,
 };
-use crate::{observe::pagemap::PAGE, target::memory::Memory};
+use crate::target::memory::Memory;
 
 /// What a pass read, and what it could not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,18 +21,30 @@ pub struct Read {
     pub lost: u64,
 }
 
-/// Hands out the resident memory of some areas, in order, in pieces of whole pages where they begin at one.
-pub fn each<M: Memory>(
-    memory: &M,
-    space: &Space,
-    wanted: impl Fn(&Area) -> bool,
-    skip: &[Range<u64>],
-    mut piece: impl FnMut(&Area, u64, &[u64]),
-) -> Read {
-    let mut buffer = vec![0_u64; WINDOW / 8];
-    let mut read = Read::default();
-    for area in space.areas.iter().filter(|area| area.readable && wanted(area)) {
-        for part in space.own(area.range.clone()) {
+impl std::ops::AddAssign for Read {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.lost += other.lost;
+    }
+}
+
+/// Reads what is resident of given ranges, always into the same buffer.
+pub struct Reader<'a, M> {
+    memory: &'a M,
+    space: &'a Space,
+    buffer: Vec<u64>,
+}
+
+impl<'a, M: Memory> Reader<'a, M> {
+    #[must_use]
+    pub fn new(memory: &'a M, space: &'a Space) -> Self {
+        Self { memory, space, buffer: vec![0; WINDOW / 8] }
+    }
+
+    /// Hands out the resident memory of the ranges, in order, in pieces of at most a window.
+    pub fn each(&mut self, ranges: &[Range<u64>], skip: &[Range<u64>], mut piece: impl FnMut(u64, &[u64])) -> Read {
+        let mut read = Read::default();
+        for part in ranges.iter().flat_map(|range| self.space.own(range.clone())) {
             let mut at = part.start;
             while at < part.end {
                 let (from, end) = not_skipped(skip, at, part.end);
@@ -40,17 +53,17 @@ pub fn each<M: Memory>(
                 }
                 let len = (end - from).min(WINDOW as u64);
                 at = from + len;
-                let Some(words) = buffer.get_mut(..len as usize / 8) else { break };
-                if memory.read(from, words.as_mut_bytes()).is_ok() {
+                let Some(words) = self.buffer.get_mut(..len as usize / 8) else { break };
+                if self.memory.read(from, words.as_mut_bytes()).is_ok() {
                     read.bytes += len;
-                    piece(area, from, words);
+                    piece(from, words);
                 } else {
                     read.lost += len;
                 }
             }
         }
+        read
     }
-    read
 }
 
 /// The next stretch at or behind `at` that is not in the (sorted) ranges to skip.
@@ -67,64 +80,55 @@ fn not_skipped(skip: &[Range<u64>], at: u64, end: u64) -> (u64, u64) {
     (from, end)
 }
 
-/// What the first pass finds: chunks with mappings of their own, Python's pools, and the objects that are alive.
-pub struct First<'a, 'b, M> {
-    pub heap: Option<&'a Heap>,
-    pub mapped: Mapped,
-    pub python: Pools,
-    pub classes: Classes<'b, M>,
+/// Where pointers may lie that hold something. Stacks are left out: most that lies in them is of calls that have
+/// returned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// Arenas, and the data of libraries.
+    pub plain: Vec<Range<u64>>,
+    /// Chunks with mappings of their own: most are tensors' data, which is known after the first have been read.
+    pub blocks: Vec<Range<u64>>,
+    pub python: Vec<Range<u64>>,
 }
 
-impl<M: Memory> First<'_, '_, M> {
-    pub fn run(&mut self, memory: &M, space: &Space) -> Read {
-        each(memory, space, Area::is_anonymous, &[], |area, start, words| {
-            self.piece(space.run_end(area), start, words);
-        })
+impl Sources {
+    /// The arenas and the data of libraries.
+    #[must_use]
+    pub fn plain(space: &Space, heap: &Heap) -> Vec<Range<u64>> {
+        let segments = heap.segments.all().iter().map(|segment| segment.range.clone());
+        let data = space.areas.iter().filter(|area| area.is_file() && area.readable && area.writable);
+        segments.chain(data.map(|area: &Area| area.range.clone())).collect()
     }
+}
 
-    fn piece(&mut self, end: u64, start: u64, words: &[u64]) {
-        const PAGE_WORDS: usize = PAGE as usize / 8;
+/// What the pass over the arenas looks at: the objects that are alive, and pointers.
+pub struct Look<'a, 'b, M> {
+    pub heap: &'a Heap,
+    /// Where pointers lead that are kept.
+    pub targets: &'a Clusters,
+    pub classes: &'a mut Classes<'b, M>,
+    pub pointers: &'a mut Pointers,
+}
+
+impl<M: Memory> Look<'_, '_, M> {
+    pub fn piece(&mut self, start: u64, words: &[u64]) {
+        pointers(start, words, self.targets, self.pointers);
         let mut last = None;
-        for (at, page) in (start..).step_by(PAGE as usize).zip(words.chunks(PAGE_WORDS)) {
-            if at.is_multiple_of(PAGE) {
-                self.page(end, at, page);
+        let (heap, classes) = (self.heap, &mut *self.classes);
+        classes.each(words, |classes, index, word| {
+            if let Some(chunk) = object(heap, start + index as u64 * 8, &mut last) {
+                classes.meet(word, chunk);
             }
-            // Hardly any word passes the first test: it must cost next to nothing.
-            for (index, &word) in page.iter().enumerate() {
-                if self.classes.may_be(word)
-                    && let Some(chunk) = self.object(at + index as u64 * 8, &mut last)
-                {
-                    self.classes.meet(word, chunk);
-                }
-            }
-        }
+        });
     }
+}
 
-    fn page(&mut self, end: u64, at: u64, words: &[u64]) {
-        if self.heap.is_some_and(|heap| heap.segments.segment(at).is_some()) {
-            return;
-        }
-        if self.heap.is_some() {
-            self.mapped.page(at, words, end);
-        }
-        if self.mapped.end() <= at {
-            self.python.page(at, words);
-        }
-    }
-
-    /// The chunk in use whose data begin here. Only there does a vtable say what the chunk is: a pointer inside may be
-    /// anything, one in a free chunk is of an object that is gone.
-    fn object(&self, place: u64, last: &mut Option<Range<u64>>) -> Option<Chunk> {
-        let heap = self.heap?;
-        let start = place.checked_sub(16)?;
-        if start.is_multiple_of(16)
-            && let Some(segment) = heap.segments.segment(start)
-        {
-            return live_at(segment, start, last);
-        }
-        let block = self.mapped.block(place).filter(|block| block.data == place)?;
-        Some(Chunk { start: block.data - 16, size: block.size, live: true })
-    }
+/// The chunk in use whose data begin here. Only there does a vtable say what the chunk is: a pointer inside may be
+/// anything, one in a free chunk is of an object that is gone.
+fn object(heap: &Heap, place: u64, last: &mut Option<Range<u64>>) -> Option<Chunk> {
+    let start = place.checked_sub(16)?;
+    let segment = heap.segments.segment(start).filter(|_| start.is_multiple_of(16))?;
+    live_at(segment, start, last)
 }
 
 fn live_at(segment: &Segment, start: u64, last: &mut Option<Range<u64>>) -> Option<Chunk> {
@@ -134,6 +138,12 @@ fn live_at(segment: &Segment, start: u64, last: &mut Option<Range<u64>>) -> Opti
     let chunk = segment.chunk(start)?;
     *last = Some(chunk.start..chunk.end());
     Some(chunk)
+}
+
+/// The pointers alone.
+pub fn pointers(start: u64, words: &[u64], targets: &Clusters, pointers: &mut Pointers) {
+    pointers.piece(start);
+    targets.each(words, |index, word| pointers.add(index, word));
 }
 
 #[cfg(test)]

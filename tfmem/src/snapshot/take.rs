@@ -1,34 +1,23 @@
 //! One process, stage by stage: mappings and resident pages, arenas, one pass, pools, holders, sums.
 
-use std::{
-    io,
-    time::{Duration, Instant},
-};
+use std::io;
 
 use super::{
-    allocator, checks, definitions,
+    allocator, checks,
+    contents::{Contents, Tried},
+    ground::{Clock, Ground},
     heap::{self, Heap, Mapped},
-    holders, model,
-    nearby::Nearby,
-    objects::{Classes, Kind, Static},
-    owners::Found,
+    model,
+    objects::{Class, Kind},
     parts::{self, Places},
-    pools::{Pool, Refused},
     pymalloc::Pools,
-    scan::First,
     space::Space,
 };
-use crate::{
-    observe,
-    python::Runtime,
-    target::{info, memory::Remote},
-};
+use crate::target::{info, memory::Remote};
 
-/// A pool that changes while it is read is read again.
-const TRIES: usize = 3;
 /// So many classes that do not matter to TensorFlow are shown, and so many holders and files.
 const OTHER_CLASSES: usize = 40;
-const MOST_HOLDERS: usize = 500;
+pub const MOST_HOLDERS: usize = 500;
 const MOST_FILES: usize = 60;
 
 /// Looks at a process.
@@ -39,135 +28,38 @@ pub fn take(pid: u32) -> io::Result<model::Process> {
     let mut clock = Clock::default();
     let info = info::read(pid, true)?;
     let memory = Remote::open(pid)?;
-    let totals = observe::snapshot::totals(pid)?;
-    let space = Space::read(pid)?;
-    clock.stage("mappings", 0);
-    let heap = heap::read(&memory, &space);
-    let walked = heap.as_ref().map_or(0, |heap| heap.arenas.iter().map(|arena| arena.system).sum());
-    clock.stage("arenas", walked);
-    let python = Runtime::find(pid).ok();
-    let version = python.as_ref().map(|python| python.layout.version);
-    clock.stage("python", 0);
-    let library = Static::new(&memory, &space, pid);
-    let mut first = First {
-        heap: heap.as_ref(),
-        mapped: Mapped::default(),
-        python: Pools::of(version),
-        classes: Classes::new(library, &space),
-    };
-    let read = first.run(&memory, &space);
-    if let Some(parameters) = heap.as_ref().and_then(|heap| heap.parameters) {
-        first.mapped.settle(parameters);
-    }
-    clock.stage("scan", read.bytes);
-    let pools = read_pools(&memory, &first.classes);
-    clock.stage("pools", 0);
-    let named = named(&pools);
-    let mut held = holders::Held::default();
-    if let Some(heap) = &heap {
-        let memory = Nearby::new(&memory);
-        let buffers = holders::buffers(&memory, &first.classes, heap, &first.mapped, &named);
-        let data = holders::data_ranges(&buffers, &named, heap);
-        let data_and_python = holders::with_python(&data, &first.python);
-        let found = Found {
-            memory: &memory,
-            space: &space,
-            heap,
-            mapped: &first.mapped,
-            python: &first.python,
-            classes: &first.classes,
-            data: &data,
-            data_and_python: &data_and_python,
-        };
-        held = holders::held(&found, &buffers, &named);
-        let (definitions, read) = definitions::holders(&found);
-        held.holders.extend(definitions);
-        held.holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
-        held.read.lost += read.lost;
-    }
-    clock.stage("holders", held.read.bytes);
+    let ground = Ground::read(pid, Some(&memory), &mut clock)?;
+    let version = ground.python(&mut clock);
+    let contents = Contents::read(&memory, &ground, version, &mut clock);
+    let Ground { space, heap, totals, .. } = &ground;
+    let Contents { mapped, python, named, held, .. } = &contents;
     let stacks = parts::stack_pointers(pid);
-    let places = Places {
-        space: &space,
-        heap: heap.as_ref(),
-        mapped: &first.mapped,
-        python: &first.python,
-        pools: &named,
-        stacks: &stacks,
-    };
+    let places = Places { space, heap: heap.as_ref(), mapped, python, pools: named, stacks: &stacks };
     let (resident, unexplained_bytes) = places.parts();
     let mut mappings = places.files();
     mappings.truncate(MOST_FILES);
     let lost_heap: u64 = heap.iter().flat_map(|heap| &heap.arenas).map(|arena| arena.walked.lost).sum();
-    let lost_bytes = read.lost + held.read.lost + lost_heap;
-    clock.stage("sums", 0);
     let mut process = model::Process {
         pid,
         comm: info.comm,
         exe: info.exe,
         rss_bytes: totals.rss(),
         swapped_bytes: swapped(pid),
-        heap: heap_model(&space, heap.as_ref(), &first.mapped),
-        python: version.map(|version| python_model(&version.to_string(), &first.python)),
-        pools: pools.iter().map(|pool| pool_model(&space, pool)).collect(),
+        heap: heap_model(space, heap.as_ref(), mapped),
+        python: contents.version.map(|version| python_model(&version.to_string(), python)),
+        pools: contents.pools.iter().map(|pool| pool_model(space, pool)).collect(),
         resident,
         unexplained_bytes,
-        classes: classes(&first.classes),
-        holders: held.holders,
+        classes: classes(&contents.classes),
+        holders: held.holders.iter().take(MOST_HOLDERS).cloned().collect(),
         mappings,
-        lost_bytes,
-        stages: clock.stages,
+        lost_bytes: contents.read.lost + held.read.lost + lost_heap,
         ..model::Process::default()
     };
-    process.holders.truncate(MOST_HOLDERS);
-    checks::fill(&mut process, heap.as_ref(), &first.mapped, (held.buffers, held.complete), first.classes.refused);
+    checks::fill(&mut process, heap.as_ref(), mapped, (held.buffers, held.complete), contents.refused);
+    clock.stage("sums", 0);
+    process.stages = clock.stages;
     Ok(process)
-}
-
-#[derive(Debug)]
-struct Clock {
-    last: Instant,
-    stages: Vec<model::Stage>,
-}
-
-impl Default for Clock {
-    fn default() -> Self {
-        Self { last: Instant::now(), stages: Vec::new() }
-    }
-}
-
-impl Clock {
-    fn stage(&mut self, name: &str, bytes: u64) {
-        let spent: Duration = self.last.elapsed();
-        self.stages.push(model::Stage { name: name.to_owned(), us: spent.as_micros() as u64, bytes });
-        self.last = Instant::now();
-    }
-}
-
-/// What became of a pool's object, with its class.
-type Tried = (String, Result<Pool, Refused>);
-
-fn read_pools(memory: &Remote, classes: &Classes<'_, Remote>) -> Vec<Tried> {
-    let mut pools = Vec::new();
-    for (class, object) in classes.of(Kind::Pool) {
-        let size = class.bytes / class.count.max(1);
-        let mut pool = Pool::read(memory, object, size);
-        for _ in 1..TRIES {
-            if pool.as_ref().is_ok_and(|pool| pool.in_use() == pool.said_in_use) {
-                break;
-            }
-            pool = Pool::read(memory, object, size);
-        }
-        pools.push((class.name.to_string(), pool));
-    }
-    pools
-}
-
-/// Pools whose sum is what they say themselves: others are no ground to stand on.
-fn named(pools: &[Tried]) -> Vec<(String, Pool)> {
-    let sound =
-        pools.iter().filter_map(|(_, pool)| pool.as_ref().ok()).filter(|pool| pool.in_use() == pool.said_in_use);
-    sound.map(|pool| (pool.name.clone().unwrap_or_else(|| "no name".to_owned()), pool.clone())).collect()
 }
 
 fn pool_model(space: &Space, (class, pool): &Tried) -> model::Pool {
@@ -256,12 +148,12 @@ fn arena_model(arena: &heap::Arena) -> model::Arena {
     }
 }
 
-fn classes(classes: &Classes<'_, Remote>) -> Vec<model::Class> {
-    let mut all: Vec<_> = classes.all().iter().filter(|class| class.count > 0).collect();
+fn classes(classes: &[Class]) -> Vec<model::Class> {
+    let mut all: Vec<_> = classes.iter().filter(|class| class.count > 0).collect();
     all.sort_by_key(|class| (class.kind == Kind::Other, std::cmp::Reverse(class.bytes)));
     let ours = all.iter().filter(|class| class.kind != Kind::Other).count();
     let shown = all.into_iter().take(ours + OTHER_CLASSES);
-    let model = |class: &super::objects::Class| model::Class {
+    let model = |class: &Class| model::Class {
         class: class.name.to_string(),
         kind: class.kind,
         count: class.count,

@@ -55,6 +55,12 @@ fn answers(program: &str) -> bool {
     Program::new(program).arg("--version").output().is_some()
 }
 
+/// Where Debian has them, and the packages.
+const ALLOCATORS: [(&str, &str); 2] = [
+    ("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2", "libjemalloc2"),
+    ("/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
+];
+
 fn missing(environments: &[Environment], extent: Extent) -> Vec<&'static str> {
     let mut packages = Vec::new();
     // The tests compile C programs that stand in for TensorFlow, and strip one.
@@ -82,6 +88,14 @@ fn missing(environments: &[Environment], extent: Extent) -> Vec<&'static str> {
         }
         if !answers("prometheus-alertmanager") {
             packages.push("prometheus-alertmanager");
+        }
+    }
+    // Allocators that programs put before the C library's.
+    if extent != Extent::Demo {
+        for (file, package) in ALLOCATORS {
+            if !Path::new(file).exists() {
+                packages.push(package);
+            }
         }
     }
     // Other kernels than this machine's.

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use tfmem_common::cookie::Cookie;
 
-use super::{FileKey, Judgement, Libraries, Probed, code_of, key};
+use super::{FileKey, Judgement, Libraries, Probed, Which, code_of, key};
 use crate::{
     attach::{
         link::{Kept, Programs},
@@ -99,7 +99,7 @@ impl Libraries {
     /// Takes the probes out of files that nobody has mapped for a while. A probe holds its file, and a name can be
     /// another file's by then.
     pub fn sweep(&mut self, now: u64) {
-        if !self.rare {
+        if self.which != Which::Rare {
             return;
         }
         let used: BTreeSet<FileKey> = self.announced.iter().map(|&(_, key)| key).collect();

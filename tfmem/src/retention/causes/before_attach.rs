@@ -8,6 +8,7 @@ use crate::report::units::{bytes, counted, plain};
 use crate::retention::pools::region_bytes;
 use crate::retention::residency::{merged, resident_in};
 use crate::retention::scene::Scene;
+use crate::retention::watch::is_unfollowed;
 
 pub(super) const RULE: Rule = Rule { cause: Cause::BeforeAttach, claims, verdicts };
 
@@ -23,7 +24,7 @@ fn unseen(pool: &Pool) -> u64 {
 /// Bytes in anonymous mappings that were there before the trace, without what the trace saw handed out in them and
 /// without pools; `true`: only what is resident was counted.
 fn mapped(scene: &Scene) -> (u64, bool) {
-    if !scene.is_end() || !scene.attached() {
+    if !scene.is_end() || !scene.attached() || is_unfollowed(scene.process) {
         return (0, false);
     }
     let process = scene.process;

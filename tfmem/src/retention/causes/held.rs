@@ -8,6 +8,7 @@ use crate::report::model::{Cause, Verdict};
 use crate::report::units::{bytes, counted};
 use crate::retention::holders::shown;
 use crate::retention::scene::Scene;
+use crate::retention::watch::is_unfollowed;
 
 /// Holders named one by one.
 const NAMED: usize = 4;
@@ -36,14 +37,14 @@ pub(super) fn cause(scene: &Scene, holder: &Holder) -> Option<Cause> {
 
 /// Whether the holder of an allocation has this cause.
 pub(super) fn is_held(scene: &Scene, a: &Allocation, why: Cause) -> bool {
-    scene.holders.of(a.addr).and_then(|number| scene.holders.get(number)).and_then(|holder| cause(scene, holder))
+    scene.holders.of(a).and_then(|number| scene.holders.get(number)).and_then(|holder| cause(scene, holder))
         == Some(why)
 }
 
 /// Holders with this cause and the bytes that they hold beside the ledger's.
 pub(super) fn beside<'a>(scene: &'a Scene, why: Cause) -> Vec<(&'a Holder, u64)> {
-    // At the end alone: what a holder has beside the ledger is not of one session.
-    if !scene.is_end() {
+    // What a holder has beside the ledger is not of one session: at the end alone, or where nothing else is known.
+    if !scene.is_end() && !is_unfollowed(scene.process) {
         return Vec::new();
     }
     scene.holders.unseen().filter(|(holder, _)| cause(scene, holder) == Some(why)).collect()

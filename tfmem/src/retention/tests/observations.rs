@@ -186,3 +186,53 @@ fn what_hangs_on_a_table_is_told_beside_the_ledger() {
     let evidence = verdict.evidence.join("; ");
     assert!(evidence.contains("table \"table_27\" in container \"localhost\""), "{evidence}");
 }
+
+#[test]
+fn what_was_there_before_the_trace_has_its_holder() {
+    let verdicts = |before: &str| {
+        let head = "0 start\n1 10 process p.py attached started=0\n2 10 tensorflow 2.21.0\n";
+        let look = "look 200M 20M in=40000000+64M,50000000+32M map=40000000+64M,50000000+32M\n";
+        let end = "5000 10 holds cache - 64M 40000000\n";
+        let r = report(&format!("{head}{before}3 10 {look}{end}5000 10 {look}5001 end\n"));
+        check(&r);
+        let last = boundary(only(&r), BoundaryKind::TraceEnd, 0);
+        assert!(last.holders_at.is_some());
+        last.verdicts.iter().map(|v| (v.cause, v.bytes / MIB)).collect::<Vec<_>>()
+    };
+    for before in ["3 10 holds cache - 64M 40000000\n", ""] {
+        assert_eq!(verdicts(before), [(Cause::PipelineBuffers, 64)], "{before}");
+    }
+}
+
+#[test]
+fn a_block_that_was_made_after_the_search_is_another_one() {
+    let cause = |made: u64| {
+        let heap = format!("1000 10 holds cache - 24M 40000000\n{made} 10 heap 40000000 24M Fill\n");
+        let heap = if made < 1000 { heap.lines().rev().map(|line| format!("{line}\n")).collect() } else { heap };
+        let r = report(&(HEAD.to_owned() + &heap + "5001 10 exit 0\n5002 end\n"));
+        let b = boundary(only(&r), BoundaryKind::ProcessExit, 0).clone();
+        b.survivors.iter().find(|s| s.layer == Layer::Heap && s.bytes == 24 * MIB).map(|s| s.cause)
+    };
+    assert_eq!(cause(900), Some(Cause::PipelineBuffers));
+    assert_eq!(cause(1100), Some(Cause::Unexplained));
+}
+
+#[test]
+fn without_allocations_holders_tell_at_each_boundary() {
+    let r = report(
+        "0 start\n1 10 process p.py attached started=0\n2 10 tensorflow 2.21.0 unfollowed\n10 10 new a1\n\
+         1000 10 close a1\n1001 10 /close\n2900 10 holds cache - 64M 40000000\n\
+         3002 10 look 200M 20M in=40000000+64M map=40000000+64M\n5001 end\n",
+    );
+    check(&r);
+    let closed = boundary(only(&r), BoundaryKind::SessionClosed, 0);
+    assert_eq!(
+        closed.verdicts.iter().map(|v| (v.cause, v.bytes / MIB)).collect::<Vec<_>>(),
+        [(Cause::PipelineBuffers, 64)]
+    );
+    // What nobody follows is not known to be nothing.
+    assert_eq!((closed.after.layers.pool_chunk, closed.after.bands.heap_in_use), (None, None));
+    assert_eq!(closed.after.rss_bytes, Some(220 * MIB));
+    let last = boundary(only(&r), BoundaryKind::TraceEnd, 0);
+    assert!(last.verdicts.iter().all(|v| v.cause != Cause::BeforeAttach), "{:?}", last.verdicts);
+}

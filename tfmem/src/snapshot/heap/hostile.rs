@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::{read, seen};
+use super::read;
 use crate::{
     event::MappingKind,
     snapshot::{space::Space, space::testing::area},
@@ -83,7 +83,7 @@ fn a_sound_heap_of_two_arenas() {
     let image = Image::sound();
     let heap = read(&image, &image.space()).unwrap();
     assert!(heap.is_sound() && heap.arenas.len() == 2, "{:?}", heap.arenas);
-    let seen = seen(&image, &image.space()).unwrap();
+    let seen = heap.seen().unwrap();
     assert_eq!((seen.in_use, seen.free), (0x4000 + 0x1000 - 0x8d0, 0x4000 + 0x7000));
 }
 
@@ -105,6 +105,7 @@ proptest! {
         }
         let space = image.space();
         if let Some(heap) = read(&image, &space) {
+            let _ = heap.seen();
             for arena in &heap.arenas {
                 prop_assert!(arena.walked.total() <= space.all_own_bytes() * 2, "{:?}", arena);
             }
@@ -112,6 +113,5 @@ proptest! {
                 prop_assert_eq!(heap.segments.chunk(chunk.data()).map(|found| found.start), Some(chunk.start));
             }
         }
-        let _ = seen(&image, &space);
     }
 }

@@ -85,19 +85,18 @@ pub struct Heap {
     pub cached_bytes: u64,
 }
 
-/// The figures of the heap. `None`: it is not glibc's, or did not add up.
-#[must_use]
-pub fn seen<M: Memory>(memory: &M, space: &Space) -> Option<HeapSeen> {
-    let heap = arenas(memory, space, &mut Window::new(memory, space))?;
-    heap.is_sound().then(|| HeapSeen {
-        in_use: heap.arenas.iter().map(Arena::in_use).sum(),
-        free: heap.arenas.iter().map(Arena::free_bytes).sum(),
-        free_resident: heap.arenas.iter().map(|arena| arena.free.resident).sum(),
-        trimmable: heap.arenas.iter().map(|arena| arena.free.trimmable).sum(),
-    })
-}
-
 impl Heap {
+    /// Its figures. `None`: it did not add up.
+    #[must_use]
+    pub fn seen(&self) -> Option<HeapSeen> {
+        self.is_sound().then(|| HeapSeen {
+            in_use: self.arenas.iter().map(Arena::in_use).sum(),
+            free: self.arenas.iter().map(Arena::free_bytes).sum(),
+            free_resident: self.arenas.iter().map(|arena| arena.free.resident).sum(),
+            trimmable: self.arenas.iter().map(|arena| arena.free.trimmable).sum(),
+        })
+    }
+
     /// All of it was walked but for a hundredth of an arena at most.
     #[must_use]
     pub fn is_sound(&self) -> bool {
@@ -105,18 +104,13 @@ impl Heap {
     }
 }
 
-fn arenas<M: Memory>(memory: &M, space: &Space, window: &mut Window<'_, M>) -> Option<Heap> {
-    let found = find(memory, space)?;
-    let mut heap = Heap { parameters: found.parameters, ..Heap::default() };
-    arena::read_all(memory, space, window, &mut heap, found);
-    Some(heap)
-}
-
 /// Reads the heap. `None`: no arena of glibc's `malloc`.
 #[must_use]
 pub fn read<M: Memory>(memory: &M, space: &Space) -> Option<Heap> {
     let mut window = Window::new(memory, space);
-    let mut heap = arenas(memory, space, &mut window)?;
+    let found = find(memory, space)?;
+    let mut heap = Heap { parameters: found.parameters, ..Heap::default() };
+    arena::read_all(memory, space, &mut window, &mut heap, found);
     let bytes: u64 = heap.segments.all().iter().map(|segment| segment.range.end - segment.range.start).sum();
     window.allow(bytes);
     (heap.caches, heap.cached, heap.cached_bytes) = lists::caches(&mut window, &mut heap.segments);

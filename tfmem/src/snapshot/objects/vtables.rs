@@ -1,12 +1,13 @@
 //! Words that may be a vtable's address, told apart quickly, and the classes that they lead to.
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use rustc_hash::FxHashMap;
 
 use super::{Kind, Static};
 use crate::{
     snapshot::{
+        clusters::Clusters,
         heap::Chunk,
         space::{Area, Space},
     },
@@ -26,10 +27,8 @@ pub struct Class {
 
 pub struct Classes<'a, M> {
     library: Static<'a, M>,
-    clusters: Vec<Cluster>,
-    /// From the first cluster's beginning to the last one's end.
-    all_from: u64,
-    all_len: u64,
+    /// Where vtables may lie.
+    places: Clusters,
     /// What each word met so far is: a place in `all`, or no vtable.
     words: FxHashMap<u64, Option<usize>>,
     names: BTreeMap<Arc<str>, usize>,
@@ -46,14 +45,9 @@ const MOST_KEPT: usize = 1 << 20;
 impl<'a, M: Memory> Classes<'a, M> {
     #[must_use]
     pub fn new(library: Static<'a, M>, space: &Space) -> Self {
-        let clusters = clusters(space);
-        let all_from = clusters.first().map_or(0, |first| first.start);
-        let all_len = clusters.last().map_or(0, |last| last.start + last.len - all_from);
         Self {
             library,
-            clusters,
-            all_from,
-            all_len,
+            places: places(space),
             words: FxHashMap::default(),
             names: BTreeMap::new(),
             all: Vec::new(),
@@ -66,7 +60,15 @@ impl<'a, M: Memory> Classes<'a, M> {
     #[inline]
     #[must_use]
     pub fn may_be(&self, word: u64) -> bool {
-        word.wrapping_sub(self.all_from) < self.all_len && self.clusters.iter().any(|cluster| cluster.holds(word))
+        self.places.holds(word)
+    }
+
+    /// Hands out the words that may be, with their numbers.
+    pub fn each(&mut self, words: &[u64], mut found: impl FnMut(&mut Self, usize, u64)) {
+        // Taken out meanwhile, so that what is met can be noted.
+        let places = std::mem::take(&mut self.places);
+        places.each(words, |index, word| found(self, index, word));
+        self.places = places;
     }
 
     /// An object that is alive begins with this word.
@@ -93,8 +95,8 @@ impl<'a, M: Memory> Classes<'a, M> {
     }
 
     #[must_use]
-    pub fn all(&self) -> &[Class] {
-        &self.all
+    pub fn into_all(self) -> Vec<Class> {
+        self.all
     }
 
     /// Where objects of a kind begin, with the names of their classes.
@@ -129,54 +131,8 @@ impl<'a, M: Memory> Classes<'a, M> {
     }
 }
 
-/// Mappings near each other: one bit for each 64 KiB that hold a library's data.
-struct Cluster {
-    start: u64,
-    len: u64,
-    bits: Vec<u64>,
-}
-
-const BLOCK: u64 = 64 << 10;
-/// Further apart, another cluster begins: the bits of one take at most this over 512 Ki bytes.
-const FAR: u64 = 4 << 30;
-
-impl Cluster {
-    #[inline]
-    fn holds(&self, word: u64) -> bool {
-        let at = word.wrapping_sub(self.start);
-        if at >= self.len || word & 7 != 0 {
-            return false;
-        }
-        let block = at / BLOCK;
-        self.bits.get(block as usize / 64).is_some_and(|bits| bits & (1 << (block % 64)) != 0)
-    }
-}
-
 /// Vtables lie in data that the loader wrote addresses to, hence in pages of the process's own.
-fn clusters(space: &Space) -> Vec<Cluster> {
+fn places(space: &Space) -> Clusters {
     let data = |area: &&Area| area.is_file() && !area.executable && area.readable && area.resident.own > 0;
-    let mut groups: Vec<Vec<Range<u64>>> = Vec::new();
-    for area in space.areas.iter().filter(data) {
-        match groups.last_mut() {
-            Some(group) if group.last().is_some_and(|last| area.range.start - last.end < FAR) => {
-                group.push(area.range.clone());
-            }
-            _ => groups.push(vec![area.range.clone()]),
-        }
-    }
-    groups.iter().filter_map(|group| cluster(group)).collect()
-}
-
-fn cluster(group: &[Range<u64>]) -> Option<Cluster> {
-    let start = group.first()?.start / BLOCK * BLOCK;
-    let len = group.last()?.end - start;
-    let mut bits = vec![0_u64; (len / BLOCK) as usize / 64 + 1];
-    for range in group {
-        for block in (range.start - start) / BLOCK..=(range.end - 1 - start) / BLOCK {
-            if let Some(word) = bits.get_mut(block as usize / 64) {
-                *word |= 1 << (block % 64);
-            }
-        }
-    }
-    Some(Cluster { start, len, bits })
+    Clusters::of(space.areas.iter().filter(data).map(|area| area.range.clone()))
 }

@@ -4,6 +4,7 @@
 //! vtable says; one without is a part of something (a list, a table's slots), and whoever points into it is asked next.
 
 mod graph;
+mod kept;
 mod name;
 mod search;
 mod targets;
@@ -12,4 +13,4 @@ mod tests;
 
 pub use graph::Graph;
 pub use name::{Owner, add_holder, owner};
-pub use search::{Found, search};
+pub use search::{Found, Met, search};

@@ -1,6 +1,9 @@
 //! From the graph to what a person is told: the owner of a buffer, its name and container, the way to it.
 
-use super::graph::{Graph, Node, Place, Reference};
+use super::{
+    graph::{Graph, Node, Place, Reference},
+    kept,
+};
 use crate::{
     event::HolderKind,
     snapshot::{objects::Kind, text_in},
@@ -70,6 +73,7 @@ pub fn add_holder(memory: &impl Memory, graph: &Graph, node: usize, owner: &mut 
                 owner.what = "Python object".to_owned();
                 owner.class = class.to_string();
                 owner.chain.push(shown(part, slot.at));
+                add_place(memory, graph, part, owner);
                 return;
             }
             Place::Part => {
@@ -90,6 +94,21 @@ pub fn add_holder(memory: &impl Memory, graph: &Graph, node: usize, owner: &mut 
             _ => {}
         }
     }
+}
+
+/// Where a Python object is kept: under a name, or in something with a type.
+fn add_place(memory: &impl Memory, graph: &Graph, object: &Node, owner: &mut Owner) {
+    let named = object.references.iter().find_map(|reference| kept::name(memory, reference.at));
+    if let Some(name) = named {
+        owner.chain.push(format!("kept as \"{name}\""));
+        owner.name = Some(name);
+        return;
+    }
+    let places =
+        object.references.iter().filter_map(|reference| graph.nodes.get(reference.from).zip(Some(reference.at)));
+    let typed =
+        places.filter(|(place, _)| matches!(place.place, Place::Python(Some(_)))).map(|(place, at)| shown(place, at));
+    owner.chain.extend(typed.take(1));
 }
 
 /// Hash, length and address of the name lie before the resource's address.

@@ -1,4 +1,5 @@
-//! The search: each level is one pass over what is left of memory when tensors' data are left out.
+//! The search: each level goes once through the pointers that were met when memory was read. Where they were too many to
+//! be kept, it goes through memory itself, tensors' data left out.
 
 use std::{ops::Range, sync::Arc};
 
@@ -13,9 +14,10 @@ use crate::{
         heap::{Chunk, Heap, Mapped},
         nearby::Nearby,
         objects::{Classes, Kind},
+        pointers::Pointers,
         pymalloc::Pools,
         python_type,
-        scan::{self, Read},
+        scan::{Read, Reader, Sources},
         space::{Area, Space},
     },
     target::memory::Memory,
@@ -38,24 +40,32 @@ pub struct Found<'a, 'b, M> {
     pub classes: &'a Classes<'b, M>,
     /// Where no pointers lie: tensors' data, pools, free memory. Sorted.
     pub data: &'a [Range<u64>],
-    /// The same with Python's objects.
-    pub data_and_python: &'a [Range<u64>],
+    pub sources: &'a Sources,
+    pub pointers: &'a Met,
 }
 
-struct Search<'a, 'b, 'c, M> {
-    found: &'c Found<'a, 'b, M>,
-    graph: Graph,
+/// The pointers that were met.
+#[derive(Debug, Default)]
+pub struct Met {
+    /// In arenas, large blocks and the data of libraries.
+    pub plain: Pointers,
+    pub python: Pointers,
+}
+
+pub(super) struct Search<'a, 'b, 'c, M> {
+    pub(super) found: &'c Found<'a, 'b, M>,
+    pub(super) graph: Graph,
     /// Nodes by where their data begin.
     by_start: FxHashMap<u64, usize>,
     /// Nodes that the next pass asks for.
     next: Vec<usize>,
-    types: FxHashMap<u64, Option<Arc<str>>>,
+    pub(super) types: FxHashMap<u64, Option<Arc<str>>>,
     most_nodes: usize,
 }
 
-/// Looks for the holders of `objects`, which become the first nodes in their order.
+/// Looks for the holders of `objects`, which become the first nodes in their order. `bytes`: what each has.
 #[must_use]
-pub fn search<M: Memory>(found: &Found<'_, '_, M>, objects: &[(Kind, Arc<str>, u64)]) -> (Graph, Read) {
+pub fn search<M: Memory>(found: &Found<'_, '_, M>, objects: &[(Kind, Arc<str>, u64)], bytes: &[u64]) -> (Graph, Read) {
     let mut search = Search {
         found,
         graph: Graph::default(),
@@ -75,28 +85,45 @@ pub fn search<M: Memory>(found: &Found<'_, '_, M>, objects: &[(Kind, Arc<str>, u
             break;
         }
         search.next.clear();
-        let skip = if level < PYTHON_LEVELS { found.data } else { found.data_and_python };
-        let pass = scan::each(found.memory, found.space, may_point, skip, |area, start, words| {
-            for (index, &word) in words.iter().enumerate() {
-                if targets.may_hit(word)
-                    && let Some(node) = targets.hit(word)
-                {
-                    search.refer(area, start + index as u64 * 8, node);
-                }
-            }
-        });
-        read.bytes += pass.bytes;
-        read.lost += pass.lost;
+        read += search.level(&targets, level < PYTHON_LEVELS);
     }
+    read += search.ask_python(bytes);
     (search.graph, read)
 }
 
-/// Stacks are left out: most that lies in them is of calls that have returned.
-fn may_point(area: &Area) -> bool {
-    area.writable && (area.is_anonymous() || area.is_file())
-}
-
 impl<M: Memory> Search<'_, '_, '_, M> {
+    /// Notes all pointers to the targets.
+    fn level(&mut self, targets: &Targets, python: bool) -> Read {
+        let Found { pointers, sources, data, .. } = *self.found;
+        if pointers.plain.is_full() || pointers.python.is_full() {
+            let mut reader = Reader::new(self.found.memory, self.found.space);
+            let mut read = Read::default();
+            for ranges in [Some(&sources.plain), Some(&sources.blocks), python.then_some(&sources.python)] {
+                read += reader.each(ranges.map_or(&[], Vec::as_slice), data, |start, words| {
+                    for (at, &word) in (start..).step_by(8).zip(words) {
+                        self.meet(targets, at, word);
+                    }
+                });
+            }
+            return read;
+        }
+        pointers.plain.each(|at, word| self.meet(targets, at, word));
+        if python {
+            pointers.python.each(|at, word| self.meet(targets, at, word));
+        }
+        Read::default()
+    }
+
+    /// The word lies at `at`.
+    #[inline]
+    pub(super) fn meet(&mut self, targets: &Targets, at: u64, word: u64) {
+        if targets.may_hit(word)
+            && let Some(node) = targets.hit(word)
+        {
+            self.refer(at, node);
+        }
+    }
+
     fn targets(&self) -> Targets {
         let nodes = self.next.iter().filter_map(|&index| Some((index, self.graph.nodes.get(index)?)));
         let ranges = nodes.map(|(index, node)| {
@@ -118,28 +145,32 @@ impl<M: Memory> Search<'_, '_, '_, M> {
     }
 
     /// A pointer to `node` lies at `at`.
-    fn refer(&mut self, area: &Area, at: u64, node: usize) {
+    fn refer(&mut self, at: u64, node: usize) {
         let full = |node: &Node| node.references.len() >= MOST_REFERENCES || node.range.contains(&at);
         if self.graph.nodes.get(node).is_none_or(full) || self.graph.nodes.len() >= self.most_nodes {
             return;
         }
-        let Some(from) = self.holder(area, at) else { return };
+        let next = self.found.data.partition_point(|range| range.end <= at);
+        if self.found.data.get(next).is_some_and(|range| range.start <= at) {
+            return;
+        }
+        let Some(from) = self.holder(at) else { return };
         if let Some(node) = self.graph.nodes.get_mut(node) {
             node.references.push(Reference { from, at });
         }
     }
 
     /// The node that an address lies in; `None`: in memory that nobody uses.
-    fn holder(&mut self, area: &Area, at: u64) -> Option<usize> {
-        if area.is_file() {
-            return Some(self.statics(area));
-        }
+    fn holder(&mut self, at: u64) -> Option<usize> {
         // A chunk's data reach over the first word of the next one.
         if let Some(chunk) = self.chunk(at.saturating_sub(8)) {
             let known = self.by_start.get(&chunk.data()).copied();
             return (chunk.live && at >= chunk.data()).then(|| known.unwrap_or_else(|| self.object(chunk)));
         }
-        let (block, size) = self.found.python.block(at)?;
+        let Some((block, size)) = self.found.python.block(at) else {
+            let area = self.found.space.area(at).filter(|area| area.is_file())?;
+            return Some(self.statics(area));
+        };
         if let Some(&known) = self.by_start.get(&block) {
             return Some(known);
         }

@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use super::{Found, owner, search};
+use super::{Found, Met, owner, search};
 use crate::{
     event::MappingKind,
     snapshot::{
+        clusters::Clusters,
         heap::{Heap, Mapped, Segment},
         nearby::Nearby,
         objects::{Classes, Kind, Static},
+        pointers::Pointers,
         pymalloc::Pools,
+        scan::{self, Reader, Sources},
         space::{Space, testing::area},
     },
     target::memory::{Memory, Unread},
@@ -51,23 +54,35 @@ fn pointers_count_where_somebody_uses_the_memory() {
     let (mapped, python) = (Mapped::default(), Pools::of(None));
     let classes = Classes::new(Static::new(&image, &space, 0), &space);
     let memory = Nearby::new(&image);
-    let found = Found {
-        memory: &memory,
-        space: &space,
-        heap: &heap,
-        mapped: &mapped,
-        python: &python,
-        classes: &classes,
-        data: &[],
-        data_and_python: &[],
-    };
-    let name: Arc<str> = "Buffer".into();
-    let (graph, read) = search(&found, &[(Kind::Buffer, name, object)]);
-    assert_eq!(read.lost, 0);
-    let references = |node: usize| graph.nodes[node].references.iter().map(|reference| reference.at - BASE);
-    assert_eq!(references(0).collect::<Vec<_>>(), [0x80]);
-    assert_eq!(references(1).collect::<Vec<_>>(), [0xa0]);
-    // Both are without a class: the nearer one is named.
-    let owner = owner(&memory, &graph, 0).unwrap();
-    assert_eq!((owner.what.as_str(), owner.chain), ("block without a class", vec!["[56]+48".to_owned()]));
+    let all = BASE..BASE + LEN;
+    let sources = Sources { plain: vec![all.clone()], ..Sources::default() };
+    let targets = Clusters::of([all]);
+    // By the list of pointers, and through memory itself where there are too many for it.
+    for most in [100, 1] {
+        let mut met = Met { plain: Pointers::up_to(most), ..Met::default() };
+        Reader::new(&image, &space).each(&sources.plain, &[], |start, words| {
+            scan::pointers(start, words, &targets, &mut met.plain);
+        });
+        assert_eq!(met.plain.is_full(), most == 1);
+        let found = Found {
+            memory: &memory,
+            space: &space,
+            heap: &heap,
+            mapped: &mapped,
+            python: &python,
+            classes: &classes,
+            data: &[],
+            sources: &sources,
+            pointers: &met,
+        };
+        let name: Arc<str> = "Buffer".into();
+        let (graph, read) = search(&found, &[(Kind::Buffer, name, object)], &[64]);
+        assert_eq!((read.lost, read.bytes > 0), (0, most == 1));
+        let references = |node: usize| graph.nodes[node].references.iter().map(|reference| reference.at - BASE);
+        assert_eq!(references(0).collect::<Vec<_>>(), [0x80]);
+        assert_eq!(references(1).collect::<Vec<_>>(), [0xa0]);
+        // Both are without a class: the nearer one is named.
+        let owner = owner(&memory, &graph, 0).unwrap();
+        assert_eq!((owner.what.as_str(), owner.chain), ("block without a class", vec!["[56]+48".to_owned()]));
+    }
 }
