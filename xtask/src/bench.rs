@@ -9,6 +9,9 @@ pub struct Args {
     /// Only to see that all of it works: few rounds, and nothing is written
     #[arg(long)]
     quick: bool,
+    /// One part alone (`probes`, `work`, `attach`, `programs`, `whole`), and nothing is written
+    #[arg(long, value_name = "PART")]
+    only: Option<String>,
     /// Only print the figures
     #[arg(long)]
     dry_run: bool,
@@ -25,7 +28,10 @@ pub fn run(args: &Args) -> Result<()> {
         .env("TFMEM_BIN", workspace::binary(true)?);
     if args.quick {
         bench = bench.arg("--quick");
-    } else if !args.dry_run {
+    }
+    if let Some(part) = &args.only {
+        bench = bench.arg("--only").arg(part);
+    } else if !args.quick && !args.dry_run {
         bench = bench.arg("--write").arg(workspace::root().join("docs/overhead.md"));
     }
     bench.run()
