@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use tfmem::attach::link::runs;
 use tfmem_tests::{attach::Attach, machine};
 
 use crate::figure::{Figure, Goal, Series, median};
@@ -22,40 +23,56 @@ const PROGRAMS: &[(&str, &str, Option<Goal>)] = &[
     ("a pool storm (eager additions)", "pool", None),
 ];
 
-pub fn measure(python: &Path, rounds: usize, phase: Duration) -> Result<Vec<Figure>> {
+/// `trap_ns`: what an empty probe costs, where it was measured.
+pub fn measure(python: &Path, rounds: usize, phase: Duration, trap_ns: Option<f64>) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
-    for &(name, what, goal) in PROGRAMS {
-        figures.extend(one(python, name, what, goal, rounds, phase).with_context(|| name)?);
+    for &program in PROGRAMS {
+        figures.extend(one(python, program, rounds, phase, trap_ns).with_context(|| program.0)?);
     }
     Ok(figures)
 }
 
+/// What a block took.
+#[derive(Clone, Copy)]
+struct Took {
+    /// Median of the blocks
+    wall_ms: f64,
+    /// CPU time of all of the program's threads, the kernel's part included; mean of the blocks
+    cpu_ms: f64,
+}
+
 fn one(
     python: &Path,
-    name: &str,
-    what: &str,
-    goal: Option<Goal>,
+    (name, what, goal): (&str, &str, Option<Goal>),
     rounds: usize,
     phase: Duration,
+    trap_ns: Option<f64>,
 ) -> Result<Vec<Figure>> {
     let mut program = Blocks::start(python, what)?;
-    let mut bare = Series::new(format!("{name}: a block, untraced"), "ms");
-    let mut traced = Series::new(format!("{name}: a block, tfmem attached"), "ms");
+    let series = |what: &str| Series::new(format!("{name}: {what}"), "ms");
+    let (mut bare, mut traced) = (series("a block, untraced"), series("a block, tfmem attached"));
+    let (mut bare_cpu, mut traced_cpu) =
+        (series("CPU time of a block, untraced"), series("CPU time of a block, tfmem attached"));
+    let mut hits = Series::new(format!("{name}: probes hit in a block"), "");
     let (mut events, mut seconds, mut cpu_ms) = (0, 0.0, 0);
-    let mut before = program.median_of(phase)?;
+    let mut before = program.blocks_of(phase)?;
     for _ in 0..rounds {
         let begun = Instant::now();
         let attach = Attach::to(&[program.pid()], &["--grace", "100ms"])?;
         // The first look at the process is not what the goal is about.
         sleep(Duration::from_millis(300));
-        traced.push(program.median_of(phase)?);
+        let took = program.blocks_of(phase)?;
+        traced.push(took.wall_ms);
+        traced_cpu.push(took.cpu_ms);
+        hits.push(program.hits(attach.pid())?);
         seconds += begun.elapsed().as_secs_f64();
         let report = attach.interrupt()?.report;
         events += report.events;
         cpu_ms += report.cost.as_ref().map_or(0, |cost| cost.cpu_ms);
         // Before and after: a program that gets slower by itself does so on both sides.
-        let after = program.median_of(phase)?;
-        bare.push(f64::midpoint(before, after));
+        let after = program.blocks_of(phase)?;
+        bare.push(f64::midpoint(before.wall_ms, after.wall_ms));
+        bare_cpu.push(f64::midpoint(before.cpu_ms, after.cpu_ms));
         before = after;
     }
     let figure = traced.against(&bare);
@@ -63,7 +80,13 @@ fn one(
     let rate = Figure::single(format!("{name}: events"), "a second", events as f64 / seconds);
     let own = Figure::single(format!("{name}: tfmem's own CPU"), "% of a core", cpu_ms as f64 / 10.0 / seconds)
         .note("with its start and its report");
-    Ok(vec![bare.figure(), figure, rate, own])
+    let mut figures = vec![bare.figure(), figure, bare_cpu.figure(), traced_cpu.against(&bare_cpu), hits.figure()];
+    if let Some(trap_ns) = trap_ns {
+        let traps = hits.scaled(format!("{name}: their traps alone, at {trap_ns:.0} ns each"), "ms", trap_ns / 1e6);
+        figures.push(traps.against(&bare_cpu));
+    }
+    figures.extend([rate, own]);
+    Ok(figures)
 }
 
 /// A program that prints how long each block took.
@@ -105,19 +128,52 @@ impl Blocks {
         self.child.id()
     }
 
-    /// Milliseconds of a block, of those that begin and end from now on: for this time, and at least three.
-    fn median_of(&mut self, phase: Duration) -> Result<f64> {
+    /// The blocks that begin and end from the next one's beginning on: for this time, and at least three.
+    fn blocks_of(&mut self, phase: Duration) -> Result<Took> {
         let begun = Instant::now();
+        let first = self.next_end()?;
+        let cpu = self.cpu_ms()?;
         loop {
-            sleep(Duration::from_millis(50));
-            let done = self.done();
-            let inside = done.iter().filter(|(end, seconds)| *end >= begun + Duration::from_secs_f64(*seconds));
-            let milliseconds: Vec<f64> = inside.map(|(_, seconds)| seconds * 1e3).collect();
-            if begun.elapsed() >= phase && milliseconds.len() >= 3 {
-                return median(milliseconds).context("no block");
+            let last = self.next_end()?;
+            if begun.elapsed() >= phase && last >= first + 3 {
+                let cpu_ms = (self.cpu_ms()? - cpu) / (last - first) as f64;
+                let walls = self.done().iter().take(last).skip(first).map(|(_, seconds)| seconds * 1e3).collect();
+                return Ok(Took { wall_ms: median(walls).context("no block")?, cpu_ms });
+            }
+        }
+    }
+
+    /// How many of a process's uprobes are hit in a block. Counting costs them a little: not while anything else is measured.
+    fn hits(&mut self, tracer: u32) -> Result<f64> {
+        let _counting = runs::count()?;
+        self.next_end()?;
+        let (before, first) = (runs::uprobe_hits(tracer)?, self.done().len());
+        self.blocks_of(Duration::from_secs(1))?;
+        let (after, last) = (runs::uprobe_hits(tracer)?, self.done().len());
+        Ok((after - before) as f64 / (last - first) as f64)
+    }
+
+    /// Waits for the next block to end; how many have ended then.
+    fn next_end(&self) -> Result<usize> {
+        let (begun, before) = (Instant::now(), self.done().len());
+        loop {
+            let now = self.done().len();
+            if now > before {
+                return Ok(now);
             }
             ensure!(begun.elapsed() < LIMIT, "it does no work");
+            sleep(Duration::from_millis(2));
         }
+    }
+
+    /// CPU time of all its threads, those that have ended included.
+    fn cpu_ms(&self) -> Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()))?;
+        let after_name = stat.rsplit_once(')').map(|(_, rest)| rest).context("no name in stat")?;
+        // utime and stime, in ticks of 10 ms (USER_HZ is 100 on x86-64).
+        let ticks: f64 =
+            after_name.split_whitespace().skip(11).take(2).filter_map(|word| word.parse::<f64>().ok()).sum();
+        Ok(ticks * 10.0)
     }
 
     fn done(&self) -> MutexGuard<'_, Vec<(Instant, f64)>> {

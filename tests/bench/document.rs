@@ -9,11 +9,17 @@ use crate::{
 
 pub const PROBE: &str = "\
 A program calls stand-ins for TensorFlow's functions as fast as it can: their first instructions are the real ones', \
-they do (next to) nothing. It stays the same process all along. In each round it is measured without a probe, with an \
-empty BPF program on the same instruction and attached in the same way, with tfmem's program while the process is not \
-among those that are traced (what a stranger pays that maps the same library), and traced, with a reader that drains the \
-buffer every 2 ms. A round in which an event is lost fails. The trap itself is the kernel's price and differs between machines (nested \
-virtualisation makes it dear), so what counts is the ratio to the empty program.";
+they do (next to) nothing. It stays the same process all along. The time is the calling thread's CPU time, the kernel's \
+part included. In each round it is measured without a probe, with an empty BPF program on the same instruction and \
+attached in the same way, with tfmem's program while the process is not among those that are traced (what a stranger pays that maps the same library), \
+and traced, with a reader that drains the buffer every 2 ms. A round in which an event is lost fails. The trap itself is \
+the kernel's price and differs between machines (nested virtualisation makes it dear), so what counts is the ratio to \
+the empty program.\n\n\
+*A probe that only sends a record with the time* is the least that a probe on each call can do. What tfmem's does beyond: \
+whose thread it is (an access to an array), and for a chunk that is taken a look at what TensorFlow has noted: one read \
+of the program's memory when no op is named, three when one is (note, name, region), and in the short form four more (the \
+pool's lists, region, handle, chunk). After a trap the processor's caches and predictors are cold: the first read of a \
+program's memory costs more than twice what each further one does.";
 
 pub const READING: &str = "\
 *Producing*: what the traced call above costs beyond the same call without a probe. *Decoding and ledger*: the records \
@@ -31,7 +37,12 @@ functions that tfmem probes too, from its start to its end with a program that e
 pub const PROGRAMS: &str = "\
 One process that works in blocks that are all alike (an epoch; a session opened, run 300 times and closed; 10,000 \
 additions) is left alone, then traced (`tfmem trace`), then left alone, round after round. A round's figure is the \
-median of its blocks, traced against the mean of before and after.";
+median of its blocks, traced against the mean of before and after. *CPU time*: user and system time of all threads of the \
+program; what others do on a busy machine does not count there, as it does in the wall time. *Probes hit*: how often \
+the kernel ran an uprobe program of tfmem's in one block. A block of memory from TensorFlow's aligned allocator needs \
+three (its size is known at the entry, its address at the return, and it is freed), a chunk of a pool two, and none can be \
+left out: what is not seen is not known. *Their traps alone* is that number times the empty probe of the first table: \
+the part of the price that is the kernel's and the machine's, whatever a program does in a probe.";
 
 pub const WHOLE: &str = "\
 A loop of TensorFlow 1 sessions, import and all, alone and under `tfmem run -o`, once. The report is written when the \

@@ -52,6 +52,15 @@ impl Series {
         Self::of(name, self.unit, values)
     }
 
+    pub fn median(&self) -> Option<f64> {
+        median(self.values.clone())
+    }
+
+    /// Each round's value so many times.
+    pub fn scaled(&self, name: impl Into<String>, unit: &'static str, times: f64) -> Self {
+        Self::of(name, unit, self.values.iter().map(|value| value * times).collect())
+    }
+
     pub fn figure(&self) -> Figure {
         let least = self.values.iter().copied().min_by(f64::total_cmp);
         let most = self.values.iter().copied().max_by(f64::total_cmp);

@@ -16,7 +16,7 @@ mod storm;
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use figure::Figure;
 use tfmem_tests::{fixtures, machine};
 
@@ -64,6 +64,7 @@ fn main() -> Result<()> {
     let mut write = None;
     let mut extent = FULL;
     let mut quick = false;
+    let mut only = None;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -89,13 +90,15 @@ fn main() -> Result<()> {
                 println!("{}", figure::table(&figures));
                 return Ok(());
             }
+            "--only" => only = Some(args.next().context("--only needs the name of a part")?),
             // Cargo passes it to every bench.
             "--bench" => {}
             other => bail!("unknown option {other}"),
         }
     }
     let machine = document::Machine::look();
-    let sections = measure(&extent)?;
+    ensure!(only.is_none() || write.is_none(), "a part alone is not written to a file");
+    let sections = measure(&extent, only.as_deref())?;
     let all = || sections.iter().flat_map(|section| &section.figures);
     for section in &sections {
         println!("\n{}\n\n{}", section.title, figure::table(&section.figures));
@@ -118,7 +121,12 @@ struct Section {
     figures: Vec<Figure>,
 }
 
-fn measure(extent: &Extent) -> Result<Vec<Section>> {
+/// Names of the parts.
+const PARTS: [&str; 5] = ["probes", "work", "attach", "programs", "whole"];
+
+fn measure(extent: &Extent, only: Option<&str>) -> Result<Vec<Section>> {
+    ensure!(only.is_none_or(|only| PARTS.contains(&only)), "the parts are {}", PARTS.join(", "));
+    let wanted = |part| only.is_none_or(|only| only == part);
     let fixtures = fixtures::get()?;
     let python = machine::required_python("tf-2.21.0")?;
     let mut sections = Vec::new();
@@ -128,15 +136,29 @@ fn measure(extent: &Extent) -> Result<Vec<Section>> {
         }
         sections.push(Section { title, method, figures });
     };
-    let (figures, chunks) = probes::measure(fixtures, extent.rounds, extent.calls)?;
-    take("A probe", document::PROBE, figures);
-    let figures = reading::measure(fixtures, &chunks, extent.rounds, extent.pairs)?;
-    take("tfmem's own work", document::READING, figures);
-    let mut figures = attach::measure(&python, extent.attaches, extent.idle)?;
-    figures.extend(attach::bpftrace(&python, extent.bpftrace)?);
-    take("Attaching and leaving", document::ATTACH, figures);
-    take("Programs", document::PROGRAMS, blocks::measure(&python, extent.long_rounds, extent.phase)?);
-    take("A snapshot", snapshot::METHOD, snapshot::measure(&python, extent.snapshots, extent.rounds)?);
-    take("A program from start to end", document::WHOLE, reading::whole_program(&python)?);
+    let mut trap_ns = None;
+    if wanted("probes") || wanted("work") {
+        let (figures, chunks) = probes::measure(fixtures, extent.rounds, extent.calls)?;
+        trap_ns = chunks.empty.median();
+        take("A probe", document::PROBE, figures);
+        if wanted("work") {
+            let figures = reading::measure(fixtures, &chunks, extent.rounds, extent.pairs)?;
+            take("tfmem's own work", document::READING, figures);
+        }
+    }
+    if wanted("attach") {
+        let mut figures = attach::measure(&python, extent.attaches, extent.idle)?;
+        figures.extend(attach::bpftrace(&python, extent.bpftrace)?);
+        take("Attaching and leaving", document::ATTACH, figures);
+    }
+    if wanted("programs") {
+        take("Programs", document::PROGRAMS, blocks::measure(&python, extent.long_rounds, extent.phase, trap_ns)?);
+    }
+    if wanted("snapshot") {
+        take("A snapshot", snapshot::METHOD, snapshot::measure(&python, extent.snapshots, extent.rounds)?);
+    }
+    if wanted("whole") {
+        take("A program from start to end", document::WHOLE, reading::whole_program(&python)?);
+    }
     Ok(sections)
 }

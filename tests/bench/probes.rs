@@ -38,10 +38,18 @@ struct Case {
     probes: Probes,
     /// A goal for it: the others are measured too.
     goal: bool,
-    /// Measured without being traced, too.
+    /// Measured without being traced, too; else with a probe that sends a record and does nothing else.
     gate: bool,
     /// The empty probe is measured by a perf event, too.
     perf: bool,
+}
+
+/// Which programs go on the places.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    Empty,
+    RecordOnly,
+    Own,
 }
 
 enum Probes {
@@ -55,6 +63,7 @@ type Place = (String, u64, u64);
 /// What one case showed, and the records that it left.
 pub struct Chunks {
     pub bare: Series,
+    pub empty: Series,
     pub traced: Series,
     pub records: Vec<Vec<u8>>,
 }
@@ -113,26 +122,33 @@ fn cases(fixtures: &Fixtures, scale: u64) -> Result<Vec<Case>> {
     ])
 }
 
-/// In each round, one after the other: no probe, the empty one, tfmem's for a stranger, tfmem's.
+/// In each round, one after the other: no probe, the empty one, tfmem's for a stranger or one that only sends a record,
+/// tfmem's.
 fn one(storm: &mut Storm, case: &Case, rounds: usize) -> Result<(Vec<Figure>, Chunks)> {
     let series = |how: &str| Series::new(format!("{}: {how}", case.name), "ns");
     let mut bare = series("no probe");
     let mut empty = series("empty probe");
     let mut empty_perf = series("empty probe by a perf event for each place (`--attach perf`)");
     let mut foreign = series("of a process that is not traced");
+    let mut record = series("a probe that only sends a record with the time");
     let mut traced = series("tfmem");
     let mut records = Vec::new();
     for _ in 0..rounds {
         bare.push(storm.call(case.what, case.calls * 10)?);
-        let attached = attach(&case.probes, true, Attach::Auto)?;
+        let attached = attach(&case.probes, How::Empty, Attach::Auto)?;
         empty.push(storm.call(case.what, case.calls)?);
         drop(attached);
         if case.perf {
-            let attached = attach(&case.probes, true, Attach::Perf)?;
+            let attached = attach(&case.probes, How::Empty, Attach::Perf)?;
             empty_perf.push(storm.call(case.what, case.calls)?);
             drop(attached);
         }
-        let (mut programs, mut ring) = attach(&case.probes, false, Attach::Auto)?;
+        if !case.gate {
+            let (programs, mut ring) = attach(&case.probes, How::RecordOnly, Attach::Auto)?;
+            record.push(drained(&mut ring, || storm.call(case.what, case.calls))?.0);
+            drop(programs);
+        }
+        let (mut programs, mut ring) = attach(&case.probes, How::Own, Attach::Auto)?;
         foreign.push(storm.call(case.what, case.calls)?);
         ensure!(ring.next().is_none(), "a process that is not traced was traced");
         let annotations = [storm.annotation, tfmem_common::config::Annotation::default()];
@@ -152,8 +168,10 @@ fn one(storm: &mut Storm, case: &Case, rounds: usize) -> Result<(Vec<Figure>, Ch
     }
     if case.gate {
         figures.push(foreign.against(&empty).goal(Goal::Ratio(1.25)));
+    } else {
+        figures.push(record.against(&empty));
     }
-    Ok((figures, Chunks { bare, traced, records }))
+    Ok((figures, Chunks { bare, empty, traced, records }))
 }
 
 /// Reads the buffer as tfmem does while `work` runs.
@@ -181,25 +199,26 @@ fn drained<T>(ring: &mut Ring, work: impl FnOnce() -> Result<T>) -> Result<(T, V
     })
 }
 
-fn attach(probes: &Probes, empty: bool, attach: Attach) -> Result<(Programs, Ring)> {
+fn attach(probes: &Probes, how: How, attach: Attach) -> Result<(Programs, Ring)> {
     let layout = kernel::layout().0;
     let options = Options { buffer_bytes: BUFFER, layout, debug: false, stacks: Stacks::Off, attach };
     let (mut programs, ring) = Programs::open(options)?;
     match probes {
-        Probes::Uprobes { library, points } => attach_uprobes(&mut programs, library, points, empty)?,
-        Probes::Tracepoints => tracefs::with_tracefs(|| attach_tracepoints(&mut programs, empty))?,
+        Probes::Uprobes { library, points } => attach_uprobes(&mut programs, library, points, how)?,
+        Probes::Tracepoints => tracefs::with_tracefs(|| attach_tracepoints(&mut programs, how))?,
     }
     Ok((programs, ring))
 }
 
-fn attach_uprobes(programs: &mut Programs, library: &Path, points: &[Place], empty: bool) -> Result<()> {
+fn attach_uprobes(programs: &mut Programs, library: &Path, points: &[Place], how: How) -> Result<()> {
     let mut loaded = Vec::new();
     for (name, offset, cookie) in points {
         let returns = name.ends_with("_ret") || name.ends_with("_leave");
-        let name = match (empty, returns) {
-            (true, true) => "nothing_ret",
-            (true, false) => "nothing",
-            (false, _) => name.as_str(),
+        let name = match (how, returns) {
+            (How::Empty, true) => "nothing_ret",
+            (How::Empty, false) => "nothing",
+            (How::RecordOnly, _) => "record_only",
+            (How::Own, _) => name.as_str(),
         };
         if !loaded.contains(&name) {
             programs.load_program(name)?;
@@ -210,10 +229,10 @@ fn attach_uprobes(programs: &mut Programs, library: &Path, points: &[Place], emp
     Ok(())
 }
 
-fn attach_tracepoints(programs: &mut Programs, empty: bool) -> Result<()> {
+fn attach_tracepoints(programs: &mut Programs, how: How) -> Result<()> {
     let maps = SYSTEM_CALLS.iter().filter(|(_, _, event)| event.ends_with("map"));
     let points: Vec<Tracepoint> = maps
-        .map(|&(name, category, event)| (if empty { "nothing_tracepoint" } else { name }, category, event))
+        .map(|&(name, category, event)| (if how == How::Own { name } else { "nothing_tracepoint" }, category, event))
         .collect();
     for name in points.iter().map(|(name, ..)| *name).collect::<BTreeSet<_>>() {
         programs.load_program(name)?;

@@ -45,6 +45,8 @@ pub struct Thread {
     /// Where in its list of regions the pool had the last chunk's.
     pub region: u32,
     pub pool: u64,
+    /// Requested and allocated bytes of the last chunk that was looked up in its pool.
+    pub sizes: [u64; 2],
     /// Hash of the last op's name, which was sent; 0: none.
     pub op: u64,
     pub malloc: Malloc,
@@ -82,6 +84,7 @@ static NEW: Thread = Thread {
     told: 0,
     region: 0,
     pool: 0,
+    sizes: [0; 2],
     op: 0,
     malloc: Malloc { bytes: 0, stack: 0, depth: 0, trace: 0 },
     call: [0; 6],

@@ -12,6 +12,9 @@ pub struct Args {
     /// Only to see that all of it works: few rounds, and nothing is written
     #[arg(long)]
     quick: bool,
+    /// One part alone (`probes`, `work`, `attach`, `programs`, `whole`), and nothing is written
+    #[arg(long, value_name = "PART")]
+    only: Option<String>,
     /// Only print the figures
     #[arg(long)]
     dry_run: bool,
@@ -38,6 +41,8 @@ pub fn run(args: &Args) -> Result<()> {
     }
     if args.what == Some(What::Fleet) {
         bench = bench.arg("--fleet");
+    } else if let Some(part) = &args.only {
+        bench = bench.arg("--only").arg(part);
     } else if !args.quick && !args.dry_run {
         bench = bench.arg("--write").arg(workspace::root().join("docs/overhead.md"));
     }

@@ -70,20 +70,21 @@ pub fn chunk_short(ctx: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn try_chunk_short(ctx: &ProbeContext) -> Option<()> {
-    let (current, mut thread) = thread::current()?;
+    let (current, thread) = thread::current()?;
     let (pool, chunk): (u64, u64) = (ctx.arg(0)?, ctx.arg(3)?);
     match ctx.arg::<u64>(1)? {
         TAKEN => {
             // SAFETY: the context is the one the kernel passed.
-            let layout = PoolLayout::unpack(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
-            match sizes(thread.as_deref_mut(), pool, chunk, layout) {
-                Some(sizes) => report(ctx, (&current, thread), (pool, chunk), true, sizes),
+            let layout = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
+            let found = thread.and_then(|thread| (find_sizes(thread, pool, chunk, layout) != 0).then_some(thread));
+            let Some(thread) = found else {
                 // A chunk of unknown size would make every total wrong: it is a loss, and counted as one.
-                None => {
-                    count(counters::CHUNK_UNREADABLE);
-                    lost(&current, what::CHUNK_TAKEN, None);
-                }
-            }
+                count(counters::CHUNK_UNREADABLE);
+                lost(&current, what::CHUNK_TAKEN, None);
+                return None;
+            };
+            let sizes = (thread.sizes[0], thread.sizes[1]);
+            report(ctx, (&current, Some(thread)), (pool, chunk), true, sizes);
         }
         GIVEN_BACK => report(ctx, (&current, thread), (pool, chunk), false, (0, 0)),
         _ => {}
@@ -135,11 +136,24 @@ fn report(
     }
 }
 
+/// Notes a chunk's sizes with the thread; 0: they cannot be read. A function of its own, for its part of the stack: that of
+/// the probe and of the unwinder's functions together may be 512 bytes.
+#[inline(never)]
+fn find_sizes(thread: &mut Thread, pool: u64, address: u64, layout: u64) -> u64 {
+    match sizes(thread, pool, address, PoolLayout::unpack(layout)) {
+        Some((requested, allocated)) => {
+            thread.sizes = [requested, allocated];
+            1
+        }
+        None => 0,
+    }
+}
+
 /// The sizes that the pool has noted for a chunk, requested and allocated, found as `AddTraceMe` itself finds them.
 /// The pool's lock is held, so nothing moves. Layouts: tsl/framework/bfc_allocator.h, the same in 2.12.0, 2.15.1,
 /// 2.18.1 and 2.21.0 but for the two offsets. `None`: not what is expected there.
 #[inline(always)]
-fn sizes(thread: Option<&mut Thread>, pool: u64, address: u64, layout: PoolLayout) -> Option<(u64, u64)> {
+fn sizes(thread: &mut Thread, pool: u64, address: u64, layout: PoolLayout) -> Option<(u64, u64)> {
     let (regions, chunks) = lists(pool, layout)?;
     let [start, _, _, handles] = region_of(thread, pool, regions, address)?;
     let handle: u64 = read(handles + ((address - start) >> HANDLE_BITS) * 8)?;
@@ -161,9 +175,8 @@ fn lists(pool: u64, layout: PoolLayout) -> Option<([u64; 2], u64)> {
 /// The region that an address lies in: regions do not overlap, so any in the list that has it is the one. The last one's
 /// place is tried first.
 #[inline(always)]
-fn region_of(thread: Option<&mut Thread>, pool: u64, regions: [u64; 2], address: u64) -> Option<[u64; 4]> {
+fn region_of(thread: &mut Thread, pool: u64, regions: [u64; 2], address: u64) -> Option<[u64; 4]> {
     let has = |[start, _, end, _]: [u64; 4]| start <= address && address < end;
-    let Some(thread) = thread else { return read(search(regions, address)?).filter(|&region| has(region)) };
     if thread.pool == pool {
         let place = regions[0] + u64::from(thread.region) * REGION_SIZE;
         if place < regions[1] {
