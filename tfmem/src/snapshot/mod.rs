@@ -11,6 +11,7 @@ mod definitions;
 pub mod diff;
 pub mod heap;
 mod holders;
+mod messages;
 pub mod model;
 mod nearby;
 mod objects;
