@@ -122,7 +122,7 @@ struct Section {
 }
 
 /// Names of the parts.
-const PARTS: [&str; 5] = ["probes", "work", "attach", "programs", "whole"];
+const PARTS: [&str; 6] = ["probes", "work", "attach", "programs", "snapshot", "whole"];
 
 fn measure(extent: &Extent, only: Option<&str>) -> Result<Vec<Section>> {
     ensure!(only.is_none_or(|only| PARTS.contains(&only)), "the parts are {}", PARTS.join(", "));

@@ -42,6 +42,8 @@ on_each_tensorflow!(
     tensors_in_a_circle_of_references,
     the_cache_of_a_dataset,
     what_a_server_keeps,
+    traces_of_a_function,
+    traces_that_are_gone,
 );
 
 /// Slow ones: without `--full` on the newest TensorFlow alone.
@@ -51,6 +53,8 @@ const SLOW: &[&str] = &[
     "tensors_in_a_circle_of_references",
     "the_cache_of_a_dataset",
     "what_a_server_keeps",
+    "traces_of_a_function",
+    "traces_that_are_gone",
     "sessions_closed_in_the_end_with_onednn",
     "sessions_closed_in_the_end_without_onednn",
     "mkl_pool_kept_after_close",
@@ -259,4 +263,37 @@ fn what_a_server_keeps(python: &Path) -> Result<()> {
     let top = blamed(&trace(python, script, &[("STOP_AT", "second_session_closed")])?)?;
     ensure!(top.cause == Cause::WorkerState, "{top:?}");
     look::ensure_near("worker_state", top.bytes, 64 * MIB)
+}
+
+const RETRACED: &str = "cases/06_tf_function_retracing.py";
+
+/// What `mallinfo2` said in a phase of a script.
+fn live(said: &str, phase: &str) -> Result<u64> {
+    let line = said.lines().find(|line| line.starts_with(&format!("PHASE {phase}"))).context("no such phase")?;
+    let live = line.split("malloc_live=").nth(1).and_then(|rest| rest.split(' ').next()).context("no figure")?;
+    Ok(live.parse::<u64>()? * MIB)
+}
+
+/// Each call with another Python number is another trace: 64 of them, none removed.
+fn traces_of_a_function(python: &Path) -> Result<()> {
+    let traced = trace(python, RETRACED, &[("STOP_AT", "python_arg")])?;
+    let top = blamed(&traced)?;
+    ensure!(top.cause == Cause::FunctionTraces && top.summary.contains("`body`"), "{top:?}");
+    let before = live(&traced.output.stdout, "tensor_arg")?;
+    let made = live(&traced.output.stdout, "python_arg")? - before;
+    // With the one trace of the phase before.
+    let expected = made + made / 64;
+    ensure!(top.bytes.abs_diff(expected) <= expected * 3 / 100, "{expected} bytes, but {top:?}");
+    ensure!(top.evidence.iter().any(|text| text.contains("added, 0 removed")), "{top:?}");
+    Ok(())
+}
+
+/// The function is gone: what is left is the C allocator's.
+fn traces_that_are_gone(python: &Path) -> Result<()> {
+    let traced = trace(python, RETRACED, &[("STOP_AT", "after_del_function")])?;
+    let process = look::tensorflow_process(&traced.report)?;
+    let top = look::top(&process.verdicts)?;
+    ensure!(top.cause == Cause::HeapReserve, "{top:?}");
+    ensure!(look::blamed(&process.verdicts) < 16 * MIB, "verdicts: {:?}", process.verdicts);
+    Ok(())
 }

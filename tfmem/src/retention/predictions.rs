@@ -34,10 +34,7 @@ fn pools(records: &[Record], min_bytes: u64) -> Vec<Prediction> {
             let (boundary, predicted_bytes) = first(&row.pool.name)?;
             let hit = row.pool.grown_bytes == 0;
             let came = if hit {
-                format!(
-                    "it was, {} times over in bytes, and did not grow",
-                    row.pool.reused_bytes / predicted_bytes.max(1)
-                )
+                format!("it was ({} handed out), and the pool did not grow", bytes(row.pool.reused_bytes))
             } else {
                 format!("it grew by {} all the same", bytes(row.pool.grown_bytes))
             };

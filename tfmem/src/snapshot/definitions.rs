@@ -14,6 +14,7 @@ use zerocopy::IntoBytes as _;
 
 use super::{
     heap::Chunk,
+    messages,
     model::Holder,
     objects::Kind,
     owners::Found,
@@ -44,6 +45,10 @@ pub fn holders<M: Memory>(found: &Found<'_, '_, M>) -> (Vec<Holder>, Read) {
         reach.object(object);
     }
     reach.all = false;
+    // And what hangs on a table is the table's.
+    for (_, object) in found.classes.of(Kind::Table).chain(found.classes.of(Kind::Resource)) {
+        reach.object(object);
+    }
     let mut functions: BTreeMap<String, Function> = BTreeMap::new();
     let described: Vec<(Arc<str>, u64)> =
         found.classes.of(Kind::Definition).map(|(class, object)| (class.name.clone(), object)).collect();
@@ -65,6 +70,7 @@ pub fn holders<M: Memory>(found: &Found<'_, '_, M>) -> (Vec<Holder>, Read) {
     described.iter().for_each(|(_, object)| add(reach.object(*object)));
     let (parents, read) = parents(found, &described);
     parents.into_iter().for_each(|parent| add(reach.blocks(parent)));
+    messages::arenas(found).into_iter().for_each(|arena| add(reach.blocks(arena)));
     let graphs = Holder {
         owner: "graph".to_owned(),
         class: "definitions of nodes".to_owned(),

@@ -228,8 +228,13 @@ fn reach<M: Memory>(found: &Found<'_, '_, M>, object: u64) -> (u64, u64) {
 /// The block in use, not an object with a class, that a pointer leads to the beginning of.
 fn block<M: Memory>(found: &Found<'_, '_, M>, word: u64) -> Option<Chunk> {
     let start = word.checked_sub(16)?;
-    let segment = found.heap.segments.segment(start).filter(|segment| segment.is_live(start))?;
-    let chunk = segment.chunk(start)?;
+    let chunk = match found.heap.segments.segment(start) {
+        Some(segment) => segment.is_live(start).then(|| segment.chunk(start)).flatten()?,
+        None => {
+            let block = found.mapped.block(word).filter(|block| block.data == word)?;
+            Chunk { start, size: block.range().end - start, live: true }
+        }
+    };
     let first = found.memory.word(word).ok()?;
     found.classes.known(first).is_none().then_some(chunk)
 }

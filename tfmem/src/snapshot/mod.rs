@@ -15,6 +15,7 @@ mod ground;
 mod heads;
 pub mod heap;
 mod holders;
+mod messages;
 pub mod model;
 mod nearby;
 mod objects;

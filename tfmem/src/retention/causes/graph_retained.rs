@@ -12,7 +12,9 @@ pub(super) const RULE: Rule = Rule { cause: Cause::GraphRetained, claims, verdic
 
 /// Not where eager code has functions: each has a graph, and needs it.
 pub(super) fn applies(scene: &Scene) -> bool {
-    scene.process.functions.opened == 0 && scene.holders.of_kind(HolderKind::Function).next().is_none()
+    let graphs = scene.process.graphs;
+    let made = scene.attached() || graphs.opened > graphs.closed;
+    made && scene.process.functions.opened == 0 && scene.holders.of_kind(HolderKind::Function).next().is_none()
 }
 
 fn claims(scene: &Scene, a: &Allocation) -> bool {

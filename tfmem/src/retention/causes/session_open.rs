@@ -30,8 +30,11 @@ fn is_open(session: &Session) -> bool {
 fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
     let more = held::beside(scene, Cause::SessionOpen);
     if claimed.bytes == 0 {
-        return from_before(scene, claimed, &more);
+        return of_holders(scene, claimed, &more);
     }
+    // Tables and what else hangs on resources was taken from malloc directly.
+    let beside: u64 = more.iter().fold(0, |sum, (_, held)| sum.saturating_add(*held));
+    let total = claimed.bytes.saturating_add(beside);
     let holders = owners(claimed);
     let held: Vec<&Session> = holders.iter().filter_map(|&id| scene.process.session(id)).collect();
     let served: Vec<u64> =
@@ -39,11 +42,14 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
     let oldest = held.iter().map(|s| s.opened).chain(served.iter().copied()).min().unwrap_or(scene.after);
     let summary = format!(
         "{} is held by {} that nobody closed (oldest {}).",
-        bytes(claimed.bytes),
+        bytes(total),
         counted(holders.len() as u64, "session"),
         span_ms(scene.after.saturating_sub(oldest) / 1_000_000),
     );
     let mut evidence = places(scene, claimed);
+    if beside > 0 {
+        evidence.extend(held::told(scene, claimed, &more).evidence);
+    }
     let all = &scene.process.sessions;
     let closed = all.iter().filter(|s| !is_open(s)).count();
     if !all.is_empty() || served.is_empty() {
@@ -64,7 +70,7 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
     }
     vec![Verdict {
         cause: Cause::SessionOpen,
-        bytes: claimed.bytes,
+        bytes: total,
         summary,
         evidence,
         gives_back: if held.is_empty() {
@@ -76,25 +82,20 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
     }]
 }
 
-/// Sessions that were open before the trace: what their containers hold is found, their calls were not seen.
-fn from_before(scene: &Scene, claimed: &Claimed, more: &[(&Holder, u64)]) -> Vec<Verdict> {
+/// What the containers of sessions hold, found at the end: of sessions that were open before the trace, no call was seen.
+fn of_holders(scene: &Scene, claimed: &Claimed, more: &[(&Holder, u64)]) -> Vec<Verdict> {
     let alive: u64 = scene.holders.of_kind(HolderKind::Session).map(|holder| holder.count).sum();
     let told = held::told(scene, claimed, more);
     if told.bytes == 0 || told.bytes < scene.min_bytes || alive == 0 {
         return Vec::new();
     }
     let mut evidence = told.evidence;
-    evidence.push(format!("{} alive, opened before the trace", counted(alive, "session object")));
+    let since = if scene.attached() { "opened before the trace and not closed" } else { "not closed" };
+    evidence.push(format!("{} alive", counted(alive, "session object")));
     vec![Verdict {
         cause: Cause::SessionOpen,
         bytes: told.bytes,
-        summary: format!(
-            "{} is held by {} that {} opened before the trace and {} alive.",
-            bytes(told.bytes),
-            counted(alive, "session"),
-            if alive == 1 { "was" } else { "were" },
-            if alive == 1 { "is" } else { "are" }
-        ),
+        summary: format!("{} is held by {} {since}.", bytes(told.bytes), counted(alive, "session")),
         evidence,
         gives_back:
             "close them: `sess.close()`, or open with `with tf.compat.v1.Session() as sess:`; through the C API, \

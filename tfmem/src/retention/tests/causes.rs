@@ -72,7 +72,7 @@ fn a_graph_outlives_its_session() {
     assert!(verdict.evidence[0].contains("1 graph made, 0 deleted"), "{:?}", verdict.evidence);
     assert!(verdict.evidence[1].contains("1 session closed"), "{:?}", verdict.evidence);
     // Eager code: each function has a graph and needs it.
-    assert_eq!(causes(&run("100 10 function\n5000 10 holds graph*9000 - 48M\n")), []);
+    assert_eq!(causes(&run("100 10 newgraph 1000\n100 10 function\n5000 10 holds graph*9000 - 48M\n")), []);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn what_the_first_rounds_leave_behind_is_warm_up() {
 #[test]
 fn what_was_said_of_a_trim_is_compared_with_what_came() {
     let free = |ms: u64, resident: u64| {
-        let look = format!("{ms} 10 look 400M 20M exit in= map=10000000+400M\n");
+        let look = format!("{ms} 10 look 400M 20M in= map=10000000+400M\n");
         format!("{ms} 10 walk 70M 320M {resident}M {}M\n{look}", resident * 9 / 10)
     };
     let mark = |ms: u64| format!("{ms} 10 mark m{ms}\n");

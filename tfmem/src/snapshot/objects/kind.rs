@@ -59,7 +59,7 @@ impl Kind {
             "FunctionRecord" | "FunctionDefAndOpRegistration" | "FunctionDef" | "NodeDef" | "GraphDef" => {
                 Self::Definition
             }
-            "FunctionLibraryDefinition" => Self::Definition,
+            "FunctionLibraryDefinition" | "TensorProto" | "AttrValue" => Self::Definition,
             "OpRegistry" | "KernelDef" | "KernelDef_AttrConstraint" => Self::Registry,
             _ if class.contains("_Sp_counted_ptr_inplace<tensorflow::NodeProperties") => Self::Definition,
             _ if class.contains("::Buffer<") && class.contains("(anonymous namespace)") => Self::Buffer,
