@@ -202,8 +202,9 @@ impl Live {
         let (sender, seen) = mpsc::channel();
         let look = move || snapshot::with_holders(pid).map(|seen| drop(sender.send(seen)));
         // Without a thread there is no look: the channel is closed then.
-        let looking = std::thread::Builder::new().name("look".into()).spawn(look);
-        looking.inspect_err(|error| log::debug!("process {pid}: {error}")).map_or((), drop);
+        if let Err(error) = std::thread::Builder::new().name("look".into()).spawn(look) {
+            log::debug!("process {pid}: {error}");
+        }
         self.served.looks.push((pid, seen));
     }
 
