@@ -26,12 +26,15 @@ enum Mood {
     Refuses,
 }
 
+/// Path and body of each request.
+type Requests = Vec<(String, Vec<u8>)>;
+
 /// A server that is in a mood.
 struct Endpoint {
     address: SocketAddr,
     mood: Arc<Mutex<Mood>>,
-    /// Path and body of what it took.
-    taken: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    /// What it took.
+    taken: Arc<Mutex<Requests>>,
 }
 
 impl Endpoint {
@@ -60,7 +63,7 @@ impl Endpoint {
     }
 }
 
-fn answer(stream: &TcpStream, mood: &Mutex<Mood>, taken: &Mutex<Vec<(String, Vec<u8>)>>) -> Result<()> {
+fn answer(stream: &TcpStream, mood: &Mutex<Mood>, taken: &Mutex<Requests>) -> Result<()> {
     let mut reader = BufReader::new(stream);
     loop {
         let mut request = String::new();

@@ -117,7 +117,8 @@ fn an_alert_fires_and_reaches_alertmanager() -> Result<()> {
         Ok(answer.and_then(|answer| answer.as_array().and_then(|alerts| alerts.first().cloned())))
     })?;
     ensure!(alert["labels"]["alertname"] == "TensorFlowMemoryRetained", "{alert}");
-    ensure!(alert["labels"]["process_pid"] == pid.to_string(), "{alert}");
+    let named = alert["labels"]["process_pid"].as_str().context("no pid")?.parse::<u32>()?;
+    ensure!(named == pid, "{alert}");
     agent.end()?;
     Ok(())
 }

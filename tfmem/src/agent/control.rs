@@ -29,7 +29,7 @@ const LONGEST_LINE: usize = 4096;
 /// Connections that wait for an answer.
 const WAITING: usize = 16;
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
     Status,

@@ -44,7 +44,7 @@ pub fn run<S: Stop>(path: &Path, config: Config, stop: impl FnOnce() -> Result<S
     ledgers.ask(Ask::Capabilities(capabilities));
     let (orders, mut receiver) = mpsc::channel(ORDERS);
     orders.try_send(Order::Most(config.limits.processes as usize)).context("the loop takes no orders")?;
-    let finder = Finder::start(config.trace.discovery, config.host.cache.clone(), orders.clone())?;
+    let finder = Finder::start(config.trace.discovery, config.host.cache.as_deref(), orders.clone())?;
     let board = Arc::new(Board::new(ledgers.shared.clone(), live.gauges(), finder.counts.clone()));
     let end = Arc::new(Notify::new());
     let (desk_config, desk_path) = (config, path.to_owned());

@@ -202,8 +202,7 @@ impl Live {
         let (sender, seen) = mpsc::channel();
         let look = move || snapshot::with_holders(pid).map(|seen| drop(sender.send(seen)));
         // Without a thread there is no look: the channel is closed then.
-        let looking = std::thread::Builder::new().name("look".into()).spawn(look);
-        if let Err(error) = looking {
+        if let Err(error) = std::thread::Builder::new().name("look".into()).spawn(look) {
             log::debug!("process {pid}: {error}");
         }
         self.served.looks.push((pid, seen));

@@ -8,7 +8,7 @@ pub mod perf;
 mod scan;
 
 use std::{
-    path::PathBuf,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -58,7 +58,7 @@ pub struct Finder {
 impl Finder {
     /// # Errors
     /// When the kernel shall tell and does not, or no thread can be made.
-    pub fn start(how: Discovery, cache: Option<PathBuf>, orders: Sender<Order>) -> Result<Self> {
+    pub fn start(how: Discovery, cache: Option<&Path>, orders: Sender<Order>) -> Result<Self> {
         let counts = Arc::<Counts>::default();
         let mappings = match (how, Mappings::open()) {
             (Discovery::Poll, _) => None,
@@ -71,8 +71,7 @@ impl Finder {
         };
         counts.by_perf.store(mappings.is_some(), Relaxed);
         let stop = Arc::<AtomicBool>::default();
-        let search =
-            Search { files: Files::new(cache.as_deref()), scan: Scan::default(), orders, counts: counts.clone() };
+        let search = Search { files: Files::new(cache), scan: Scan::default(), orders, counts: counts.clone() };
         let stopped = stop.clone();
         let thread = thread::Builder::new().name("finder".into()).spawn(move || search.run(mappings, &stopped))?;
         Ok(Self { stop, thread: Some(thread), counts })
