@@ -266,6 +266,7 @@ fn blocks_are_what_plain_lists_say() {
                         origin,
                         pool: Some(pool),
                         stack: None,
+                        launch: None,
                     };
                     model.alloc(block);
                     body = Some(Body::ChunkAlloc { pool, addr, requested, bytes, origin });
@@ -290,6 +291,7 @@ fn blocks_are_what_plain_lists_say() {
                         origin,
                         pool,
                         stack: None,
+                        launch: None,
                     });
                     model.threads[t].last_freed = 0;
                     if extending.is_some() {
