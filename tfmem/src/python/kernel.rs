@@ -101,7 +101,7 @@ mod tests {
             let layout = Layout::of(Version(3, minor)).unwrap();
             let told = layout.for_kernel(0x1000).unwrap();
             assert_eq!(told.interpreters, 0x1000 + layout.interpreters);
-            assert!(told.size % 8 == 0 && told.size >= told.instruction + 4, "3.{minor}: {told:?}");
+            assert!(told.size.is_multiple_of(8) && told.size >= told.instruction + 4, "3.{minor}: {told:?}");
             assert_eq!(told.c_frame == ABSENT, minor == 9 || minor == 12, "3.{minor}");
         }
         let mut far = Layout::of(Version(3, 12)).unwrap();
