@@ -7,7 +7,9 @@
 use aya_ebpf::helpers::{bpf_probe_read_user, generated::bpf_probe_read_user as bpf_probe_read_user_raw};
 use tfmem_common::{
     counters,
-    python::{ABSENT, MOST, OWNER_NO_CODE, Python, RUN_EACH, RUN_ENTRY, RUN_FLAG, RUN_UNTOLD, at, code, identity},
+    python::{
+        ABSENT, MOST, OWNER_NO_CODE, Python, RUN_EACH, RUN_ENTRY, RUN_FLAG, RUN_UNTOLD, WORDS, at, code, identity,
+    },
     unwind::{MOST_WORDS, end, mix},
 };
 
@@ -166,13 +168,31 @@ fn read_frame(scratch: &mut Scratch, python: &Python) -> Result<(), u32> {
     } else {
         (instruction as i32).wrapping_mul(python.unit as i32)
     };
-    // SAFETY: the helpers check the addresses.
-    let (words, line) = unsafe {
-        let words = bpf_probe_read_user(object.wrapping_add(u64::from(python.identity)) as *const [u64; 3]);
-        (words, bpf_probe_read_user(object.wrapping_add(u64::from(python.first_line)) as *const u32))
+    // SAFETY: the helpers check the addresses; the buffer has so many words.
+    let (read, line) = unsafe {
+        let words = object.wrapping_add(u64::from(python.identity));
+        let read = bpf_probe_read_user_raw(frames.object.as_mut_ptr().cast(), WORDS as u32 * 8, words as *const _);
+        (read, bpf_probe_read_user(object.wrapping_add(u64::from(python.first_line)) as *const u32))
     };
-    let (words, line) = (words.map_err(|_| UNREADABLE)?, line.map_err(|_| UNREADABLE)?);
-    let (first, second) = (code(object), at(offset, identity(words, line)));
+    if read != 0 {
+        return Err(UNREADABLE);
+    }
+    let mut text = [0; 2];
+    if python.text != ABSENT {
+        let name = frames.object[python.file_word as usize & 7].wrapping_add(u64::from(python.text));
+        // SAFETY: the helper checks the address.
+        text = unsafe { bpf_probe_read_user(name as *const [u64; 2]) }.map_err(|_| UNREADABLE)?;
+    }
+    let words = [
+        frames.object[0],
+        frames.object[1],
+        frames.object[2],
+        frames.object[3],
+        frames.object[4],
+        frames.object[5],
+        frames.object[6],
+    ];
+    let (first, second) = (code(object), at(offset, identity(&words, line.map_err(|_| UNREADABLE)?, text)));
     frames.words[slot(number) * 2] = first;
     frames.words[slot(number) * 2 + 1] = second;
     frames.runs[slot(number)] = run as u8;
