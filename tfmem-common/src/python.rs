@@ -45,15 +45,22 @@ pub struct Python {
     pub unit: u32,
     /// Which frames belong to a run of the loop, see `RUN_*`.
     pub runs: u32,
-    /// Fields of a code object: instructions (in it), first line (an `int`), three words that tell it from others.
+    /// Fields of a code object: instructions (in it), first line (an `int`), [`WORDS`] that tell it from others.
     pub instructions: u32,
     pub first_line: u32,
     pub identity: u32,
+    /// Which of these words is the file's name, and where its characters begin, of which two words are counted in. Or
+    /// [`ABSENT`]: the words hold a number that no other code object has.
+    pub file_word: u32,
+    pub text: u32,
     /// The loop's code: number of its file, and from where to where.
     pub eval_file: u32,
     pub eval: [[u32; 2]; 2],
     pub _pad: u32,
 }
+
+/// Words of a code object that do not change while it lives and that tell it from others.
+pub const WORDS: usize = 7;
 
 /// Each frame has its own run of the loop, and the C stack does not say where (3.9).
 pub const RUN_UNTOLD: u32 = 0;
@@ -98,15 +105,20 @@ pub const fn is_code(frame: u64) -> bool {
     frame >> 48 == FILE as u64
 }
 
-/// Of a code object's three words and its first line.
+/// Of a code object's words, its first line and the first characters of its file's name.
 #[inline(always)]
 #[must_use]
-pub const fn identity(words: [u64; 3], first_line: u32) -> u32 {
-    let hash = mix(mix(mix(first_line as u64, words[0]), words[1]), words[2]);
+pub const fn identity(words: &[u64; WORDS], first_line: u32, text: [u64; 2]) -> u32 {
+    let mut hash = mix(mix(first_line as u64, text[0]), text[1]);
+    let mut number = 0;
+    while number < WORDS {
+        hash = mix(hash, words[number]);
+        number += 1;
+    }
     (hash >> 32) as u32
 }
 
-const _: () = assert!(size_of::<Python>() == 120);
+const _: () = assert!(size_of::<Python>() == 128);
 
 #[cfg(test)]
 mod tests {
@@ -118,7 +130,9 @@ mod tests {
         for parted in [(0, 0), (-2, u32::MAX), (i32::MAX, 7)] {
             assert_eq!(parts(at(parted.0, parted.1)), parted);
         }
-        assert_ne!(identity([1, 2, 3], 4), identity([1, 2, 3], 5));
-        assert_ne!(identity([1, 2, 3], 4), identity([2, 1, 3], 4));
+        let words = [1, 2, 3, 4, 5, 6, 7];
+        assert_ne!(identity(&words, 4, [0; 2]), identity(&words, 5, [0; 2]));
+        assert_ne!(identity(&words, 4, [0; 2]), identity(&words, 4, [0, 1]));
+        assert_ne!(identity(&words, 4, [0; 2]), identity(&[1, 2, 3, 4, 5, 7, 6], 4, [0; 2]));
     }
 }

@@ -222,7 +222,7 @@ pub struct Stack {
     /// Why it has no more frames, see [`crate::unwind::end`].
     pub end: u32,
     /// Innermost first, see [`crate::unwind::frame`] and [`crate::python::code`].
-    pub frames: [u64; MOST_WORDS],
+    pub frames: [u64; MOST_WORDS + 1],
 }
 
 /// A page of the memory of a stack, sent before its [`Stack`].
@@ -280,5 +280,5 @@ const _: () = assert!(size_of::<Name>() == 168);
 const _: () = assert!(size_of::<Hold>() == 48);
 const _: () = assert!(size_of::<Gpu>() == 160);
 const _: () = assert!(size_of::<Copy>() == 64 + 4096);
-const _: () = assert!(size_of::<Stack>() == STACK_HEAD + 8 * MOST_WORDS);
+const _: () = assert!(size_of::<Stack>() == STACK_HEAD + 8 * (MOST_WORDS + 1));
 const _: () = assert!((kind::END as u32) <= crate::counters::DROPPED_SLOTS);

@@ -150,6 +150,8 @@ pub struct Python {
     pub eval: [[u32; 2]; 2],
     /// The frame that is being read.
     pub read: [u64; 16],
+    /// And words of its code object.
+    pub object: [u64; 8],
     pub words: [u64; PYTHON_WORDS],
     /// The run of each, and where each run's frame is on the C stack.
     pub runs: [u8; MOST_PYTHON],

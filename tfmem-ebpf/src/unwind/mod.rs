@@ -131,7 +131,7 @@ pub extern "C" fn unwind_take(number: u32) -> u64 {
     // SAFETY: a valid map value, claimed by this program.
     let scratch = unsafe { &mut *scratch };
     scratch.walk.unsure = 0;
-    let known = again(scratch);
+    let known = unwind_again(number);
     if known != 0 && scratch.remembered == 0 {
         return known;
     }
@@ -144,16 +144,27 @@ pub extern "C" fn unwind_take(number: u32) -> u64 {
     scratch.walk.count = 0;
     scratch.walk.reach = 0;
     scratch.walk.bp = scratch.registers.bp;
-    let bp = scratch.registers.bp;
     scratch.walk.by_bp = 0;
     scratch.bp_at = 0;
     scratch.bp_first = 1;
     scratch.page_at = 0;
     let id = unwind_walk(number);
+    unwind_send(number, id);
+    id
+}
+
+/// Sends the stack in a scratch, or remembers how it was walked. A function of its own, as is [`unwind_again`]: what they
+/// need of the BPF stack is not needed below them.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn unwind_send(number: u32, id: u64) -> u32 {
+    let Some(scratch) = UNWIND_SCRATCH.get_ptr_mut(number) else { return 0 };
+    // SAFETY: a valid map value, claimed by this program.
+    let scratch = unsafe { &mut *scratch };
     // SAFETY: only presence is asked for.
     if unsafe { STACKS_SENT.get(id) }.is_none() {
         if stacks() == STACKS_COPY {
-            copy(scratch, id, bp);
+            copy(scratch, id, scratch.walk.bp);
         }
         send(scratch, id);
     } else if scratch.walk.unsure == 0 && scratch.stack.end <= end::TRUNCATED {
@@ -161,7 +172,16 @@ pub extern "C" fn unwind_take(number: u32) -> u64 {
         scratch.walk.id = id;
         let _ = WALKS.insert(&scratch.key, &scratch.walk, 0);
     }
-    id
+    1
+}
+
+/// The number of the stack in a scratch, if it was walked from there before; else 0.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn unwind_again(number: u32) -> u64 {
+    let Some(scratch) = UNWIND_SCRATCH.get_ptr_mut(number) else { return 0 };
+    // SAFETY: a valid map value, claimed by this program.
+    again(unsafe { &mut *scratch })
 }
 
 /// The number of the stack that was found when a walk from here read the same words; 0: none.
@@ -212,6 +232,16 @@ static PAGE_MASK: u64 = PAGE_WORDS as u64 - 1;
 fn in_page(place: u64) -> usize {
     // SAFETY: reads a static.
     (place & unsafe { core::ptr::read_volatile(&raw const PAGE_MASK) }) as usize
+}
+
+/// The same for the words of a stack, of which there is one more than are used.
+#[unsafe(no_mangle)]
+static STACK_MASK: u64 = MOST_WORDS as u64;
+
+#[inline(always)]
+fn in_stack(number: usize) -> usize {
+    // SAFETY: reads a static.
+    number & unsafe { core::ptr::read_volatile(&raw const STACK_MASK) } as usize & MOST_WORDS
 }
 
 /// Walks the stack in a scratch; returns its number.
@@ -334,6 +364,6 @@ fn release(scratch: &mut Scratch) {
     unsafe { crate::emit::add(&raw mut scratch.busy, u64::MAX) };
 }
 
-const _: () = assert!(size_of::<wire::Stack>() == STACK_HEAD + MOST_WORDS * 8);
+const _: () = assert!(size_of::<wire::Stack>() == STACK_HEAD + (MOST_WORDS + 1) * 8);
 // Also the mask of a count.
 const _: () = assert!((MOST_WORDS + 1).is_power_of_two());

@@ -7,11 +7,16 @@
 use aya_ebpf::helpers::{bpf_probe_read_user, generated::bpf_probe_read_user as bpf_probe_read_user_raw};
 use tfmem_common::{
     counters,
-    python::{ABSENT, MOST, OWNER_NO_CODE, Python, RUN_EACH, RUN_ENTRY, RUN_FLAG, RUN_UNTOLD, at, code, identity},
+    python::{
+        ABSENT, MOST, OWNER_NO_CODE, Python, RUN_EACH, RUN_ENTRY, RUN_FLAG, RUN_UNTOLD, WORDS, at, code, identity,
+    },
     unwind::{MOST_WORDS, end, mix},
 };
 
-use super::maps::{PYTHON_WORDS, Scratch, UNWIND_RANGES, UNWIND_SCRATCH};
+use super::{
+    in_stack,
+    maps::{Scratch, UNWIND_RANGES, UNWIND_SCRATCH},
+};
 use crate::{emit::count, origin::thread_pointer};
 
 /// Threads and interpreters that are asked whether they are the current one.
@@ -142,7 +147,7 @@ fn read_frame(scratch: &mut Scratch, python: &Python) -> Result<(), u32> {
     if read != 0 {
         return Err(UNREADABLE);
     }
-    let run = frames.run as usize & (MOST - 1);
+    let run = slot(frames.run as usize);
     let next = part(&frames.read, python.back);
     if python.owner != ABSENT && part(&frames.read, python.owner) & 0xff >= OWNER_NO_CODE {
         if python.runs == RUN_ENTRY {
@@ -163,16 +168,34 @@ fn read_frame(scratch: &mut Scratch, python: &Python) -> Result<(), u32> {
     } else {
         (instruction as i32).wrapping_mul(python.unit as i32)
     };
-    // SAFETY: the helpers check the addresses.
-    let (words, line) = unsafe {
-        let words = bpf_probe_read_user(object.wrapping_add(u64::from(python.identity)) as *const [u64; 3]);
-        (words, bpf_probe_read_user(object.wrapping_add(u64::from(python.first_line)) as *const u32))
+    // SAFETY: the helpers check the addresses; the buffer has so many words.
+    let (read, line) = unsafe {
+        let words = object.wrapping_add(u64::from(python.identity));
+        let read = bpf_probe_read_user_raw(frames.object.as_mut_ptr().cast(), WORDS as u32 * 8, words as *const _);
+        (read, bpf_probe_read_user(object.wrapping_add(u64::from(python.first_line)) as *const u32))
     };
-    let (words, line) = (words.map_err(|_| UNREADABLE)?, line.map_err(|_| UNREADABLE)?);
-    let (first, second) = (code(object), at(offset, identity(words, line)));
-    frames.words[(number * 2) & (PYTHON_WORDS - 1)] = first;
-    frames.words[(number * 2 + 1) & (PYTHON_WORDS - 1)] = second;
-    frames.runs[number & (MOST - 1)] = run as u8;
+    if read != 0 {
+        return Err(UNREADABLE);
+    }
+    let mut text = [0; 2];
+    if python.text != ABSENT {
+        let name = frames.object[python.file_word as usize & 7].wrapping_add(u64::from(python.text));
+        // SAFETY: the helper checks the address.
+        text = unsafe { bpf_probe_read_user(name as *const [u64; 2]) }.map_err(|_| UNREADABLE)?;
+    }
+    let words = [
+        frames.object[0],
+        frames.object[1],
+        frames.object[2],
+        frames.object[3],
+        frames.object[4],
+        frames.object[5],
+        frames.object[6],
+    ];
+    let (first, second) = (code(object), at(offset, identity(&words, line.map_err(|_| UNREADABLE)?, text)));
+    frames.words[slot(number) * 2] = first;
+    frames.words[slot(number) * 2 + 1] = second;
+    frames.runs[slot(number)] = run as u8;
     frames.hash = mix(mix(frames.hash, first), second);
     frames.count = number as u32 + 1;
     frames.frame = next;
@@ -192,7 +215,7 @@ fn next_run(scratch: &mut Scratch) {
     // There is at least one frame to each: more runs than fit have no frames that are kept.
     if (frames.run as usize) < MOST - 1 {
         frames.run += 1;
-        frames.places[frames.run as usize & (MOST - 1)] = frames.c_frame;
+        frames.places[slot(frames.run as usize)] = frames.c_frame;
     }
 }
 
@@ -214,8 +237,8 @@ pub fn place(scratch: &mut Scratch) -> Option<Result<(), u32>> {
     if frames.placed >= frames.count {
         return None;
     }
-    let run = frames.runs[frames.placed as usize & (MOST - 1)];
-    let place = frames.places[run as usize & (MOST - 1)];
+    let run = frames.runs[slot(frames.placed as usize)];
+    let place = frames.places[slot(run as usize)];
     if frames.owed == 0 && place >= scratch.registers.sp {
         return None;
     }
@@ -227,14 +250,13 @@ pub fn place(scratch: &mut Scratch) -> Option<Result<(), u32>> {
 fn add(scratch: &mut Scratch) -> Result<(), u32> {
     let frames = &mut scratch.python;
     let placed = frames.placed as usize;
-    let first = frames.words[(placed * 2) & (PYTHON_WORDS - 1)];
-    let second = frames.words[(placed * 2 + 1) & (PYTHON_WORDS - 1)];
+    let (first, second) = (frames.words[slot(placed) * 2], frames.words[slot(placed) * 2 + 1]);
     let number = scratch.stack.count as usize;
     if number >= MOST_WORDS - 1 {
         return Err(end::TRUNCATED);
     }
-    scratch.stack.frames[number] = first;
-    scratch.stack.frames[number + 1] = second;
+    scratch.stack.frames[in_stack(number)] = first;
+    scratch.stack.frames[in_stack(number + 1)] = second;
     scratch.stack.count = number as u32 + 2;
     scratch.hash = mix(mix(scratch.hash, first), second);
     frames.placed = placed as u32 + 1;
@@ -251,8 +273,21 @@ pub extern "C" fn python_rest(number: u32) -> u32 {
     if scratch.python.placed >= scratch.python.count {
         return 0;
     }
+    if add(scratch).is_err() {
+        return 0;
+    }
     count(counters::PYTHON_UNPLACED);
-    u32::from(add(scratch).is_ok())
+    1
+}
+
+/// `MOST - 1`, where the compiler cannot see it, see `super::PAGE_MASK`.
+#[unsafe(no_mangle)]
+static PYTHON_MASK: u64 = MOST as u64 - 1;
+
+#[inline(always)]
+fn slot(number: usize) -> usize {
+    // SAFETY: reads a static.
+    number & unsafe { core::ptr::read_volatile(&raw const PYTHON_MASK) } as usize & (MOST - 1)
 }
 
 /// A field of what was read, shifted down; its upper bits are those of the next one.

@@ -9,7 +9,7 @@ use tfmem_common::{
 };
 
 use super::{
-    code,
+    code, in_stack,
     maps::{PAGE_WORDS, RETURNS, ReturnPlace, Scratch, UNWIND_SCRATCH, WALK_WORDS},
     python,
 };
@@ -70,7 +70,7 @@ fn one(scratch: &mut Scratch) -> Result<(), u32> {
     if number >= MOST_WORDS {
         return Err(end::TRUNCATED);
     }
-    scratch.stack.frames[number] = known;
+    scratch.stack.frames[in_stack(number)] = known;
     scratch.stack.count = number as u32 + 1;
     scratch.hash = mix(scratch.hash, known);
     python::passed(scratch, file, inside);

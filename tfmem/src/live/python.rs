@@ -6,7 +6,7 @@ use tfmem_common::python::{code, is_code, parts};
 
 use crate::{
     event::{Body, Event, PythonCode, PythonPlace, Stack},
-    python::{Code, Layout, Remote},
+    python::{Code, Layout, Memory as _, Remote},
 };
 
 /// A code object: process, address, and what tells it from another one that is there later.
@@ -128,6 +128,8 @@ fn read(layout: &Layout, (pid, address, identity): Object) -> Result<Code, Unrea
         // The texts it names may be gone before it.
         Ok(now) if now == identity => code.map_err(|_| Unread::Gone),
         Ok(_) => Err(Unread::Gone),
+        // Its words lead nowhere: another object's are in their place.
+        Err(_) if memory.word(address).is_ok() => Err(Unread::Gone),
         Err(_) => Err(Unread::Unreadable),
     }
 }

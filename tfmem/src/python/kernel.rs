@@ -1,6 +1,6 @@
 //! What the unwinder in the kernel is told of an interpreter, and what makes a code object the same one.
 
-use tfmem_common::python::{ABSENT, Python, RUN_EACH, RUN_ENTRY, RUN_FLAG, RUN_UNTOLD, identity};
+use tfmem_common::python::{ABSENT, Python, RUN_EACH, RUN_ENTRY, RUN_FLAG, RUN_UNTOLD, WORDS, identity};
 
 use super::{
     Layout, Memory, Unreadable,
@@ -57,7 +57,9 @@ impl Layout {
             runs,
             instructions: offset(self.code.instructions)?,
             first_line: offset(self.code.first_line)?,
-            identity: offset(self.identity())?,
+            identity: offset(self.identity()?)?,
+            file_word: offset(self.file_word()? as u64)?,
+            text: if self.numbered() { ABSENT } else { offset(self.text.ascii)? },
             eval_file: 0,
             eval: [[0; 2]; 2],
             _pad: 0,
@@ -69,13 +71,20 @@ impl Layout {
         !matches!(self.runs, Runs::Untold)
     }
 
-    /// Where the three words of a code object are that do not change and that tell it from others: its names and its
-    /// table of lines, before 3.11 its file as well.
-    const fn identity(&self) -> u64 {
-        match self.code.qualified {
-            Some(_) => self.code.name,
-            None => self.code.filename,
-        }
+    /// Where the words of a code object are that tell it from others: up to its table of lines.
+    const fn identity(&self) -> Option<u64> {
+        self.code.lines.checked_sub(8 * (WORDS as u64 - 1))
+    }
+
+    /// Which of them is its file's name.
+    fn file_word(&self) -> Option<usize> {
+        let word = self.code.filename.checked_sub(self.identity()?)? / 8;
+        usize::try_from(word).ok().filter(|&word| word < WORDS)
+    }
+
+    /// From 3.12 on these words hold a number that no other code object has (`co_version`).
+    const fn numbered(&self) -> bool {
+        self.version.1 >= 12
     }
 
     /// What tells a code object from another one that is at its address later.
@@ -83,10 +92,18 @@ impl Layout {
     /// # Errors
     /// When nothing can be read there.
     pub fn identity_of(&self, memory: &impl Memory, code: u64) -> Result<u32, Unreadable> {
-        let at = code.wrapping_add(self.identity());
-        let words = [memory.word(at)?, memory.word(at.wrapping_add(8))?, memory.word(at.wrapping_add(16))?];
+        let (at, file) = self.identity().zip(self.file_word()).ok_or(Unreadable::Nonsense)?;
+        let mut words = [0; WORDS];
+        for (number, word) in (0..).zip(&mut words) {
+            *word = memory.word(code.wrapping_add(at + 8 * number))?;
+        }
         let line = memory.int(code.wrapping_add(self.code.first_line))?;
-        Ok(identity(words, line.cast_unsigned()))
+        let mut text = [0; 2];
+        if !self.numbered() {
+            let name = words[file].wrapping_add(self.text.ascii);
+            text = [memory.word(name)?, memory.word(name.wrapping_add(8))?];
+        }
+        Ok(identity(&words, line.cast_unsigned(), text))
     }
 }
 
@@ -101,7 +118,7 @@ mod tests {
             let layout = Layout::of(Version(3, minor)).unwrap();
             let told = layout.for_kernel(0x1000).unwrap();
             assert_eq!(told.interpreters, 0x1000 + layout.interpreters);
-            assert!(told.size % 8 == 0 && told.size >= told.instruction + 4, "3.{minor}: {told:?}");
+            assert!(told.size.is_multiple_of(8) && told.size >= told.instruction + 4, "3.{minor}: {told:?}");
             assert_eq!(told.c_frame == ABSENT, minor == 9 || minor == 12, "3.{minor}");
         }
         let mut far = Layout::of(Version(3, 12)).unwrap();
