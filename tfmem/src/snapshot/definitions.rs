@@ -112,7 +112,7 @@ impl Function {
 /// The name of the function that a record describes: the first text of its signature.
 fn name<M: Memory>(found: &Found<'_, '_, M>, record: u64) -> Option<String> {
     let chunk = found.heap.segments.chunk(record)?;
-    let words = |chunk: &Chunk| (chunk.data()..chunk.data_end()).step_by(8).take(64);
+    let words = |chunk: &Chunk| (chunk.data()..chunk.data_end()).step_by(8).take(256);
     let word = |at| found.memory.word(at).ok();
     let signatures = words(&chunk).filter_map(word).filter_map(|word| found.heap.segments.chunk(word)).filter(|to| {
         let first = word(to.data()).and_then(|first| found.classes.known(first));
