@@ -12,7 +12,7 @@ before = live()
 for _ in range(6):
     predict(8)
 gc.collect()
-phase("rounds_done", "graph_retained", live() - before, "Graph")
+phase("rounds_done", "graph_retained", live() - before, "graph")
 tf1.reset_default_graph()
 gc.collect()
 phase("reset")

@@ -2,7 +2,8 @@
 //!
 //! From each object that describes a function or a graph the search goes on to the blocks and the parts of descriptions
 //! that it points to; then to the blocks without a class that point to such an object (a graph's nodes) and on from there.
-//! TensorFlow's registry of ops is not gone into, nor what is another's: a kernel, a tensor, a Python object.
+//! What is another's is not gone into: a kernel, a tensor, a Python object. Some 6 MiB of TensorFlow's registry of ops may
+//! be reached all the same, by words that are left over in blocks.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,14 +39,8 @@ const SIGNATURE: &str = "tensorflow::OpDef";
 /// One for each traced function, by name, and one for what is left: graphs.
 #[must_use]
 pub fn holders<M: Memory>(found: &Found<'_, '_, M>) -> (Vec<Holder>, Read) {
-    let mut reach =
-        Reach { found, seen: FxHashSet::default(), types: FxHashMap::default(), words: Vec::new(), all: true };
-    // What the registries have is theirs, whoever points to it.
-    for (_, object) in found.classes.of(Kind::Registry) {
-        reach.object(object);
-    }
-    reach.all = false;
-    // And what hangs on a table is the table's.
+    let mut reach = Reach { found, seen: FxHashSet::default(), types: FxHashMap::default(), words: Vec::new() };
+    // What hangs on a table is the table's.
     for (_, object) in found.classes.of(Kind::Table).chain(found.classes.of(Kind::Resource)) {
         reach.object(object);
     }
@@ -111,7 +106,7 @@ impl Function {
 /// The name of the function that a record describes: the first text of its signature.
 fn name<M: Memory>(found: &Found<'_, '_, M>, record: u64) -> Option<String> {
     let chunk = found.heap.segments.chunk(record)?;
-    let words = |chunk: &Chunk| (chunk.data()..chunk.data_end()).step_by(8).take(64);
+    let words = |chunk: &Chunk| (chunk.data()..chunk.data_end()).step_by(8).take(256);
     let word = |at| found.memory.word(at).ok();
     let signatures = words(&chunk).filter_map(word).filter_map(|word| found.heap.segments.chunk(word)).filter(|to| {
         let first = word(to.data()).and_then(|first| found.classes.known(first));
@@ -128,8 +123,6 @@ struct Reach<'a, 'b, 'c, M> {
     seen: FxHashSet<u64>,
     types: FxHashMap<u64, Option<Arc<str>>>,
     words: Vec<u64>,
-    /// Descriptions of ops and kernels count, too.
-    all: bool,
 }
 
 impl<M: Memory> Reach<'_, '_, '_, M> {
@@ -152,7 +145,7 @@ impl<M: Memory> Reach<'_, '_, '_, M> {
                 continue;
             }
             let describes = self.words.first().and_then(|&word| self.found.classes.known(word));
-            let describes = self.all || describes.is_some_and(|class| owns_signature(&class.name));
+            let describes = describes.is_some_and(|class| owns_signature(&class.name));
             let words = std::mem::take(&mut self.words);
             for &word in &words {
                 if let Some(next) = self.next(word, describes)
@@ -201,13 +194,9 @@ fn is_part(class: &str) -> bool {
     class.strip_prefix("tensorflow::").is_some_and(|name| parts.iter().any(|part| name.starts_with(part)))
 }
 
-/// What a function's own signature is made of, and a registry.
+/// What a function's own signature is made of.
 fn owns_signature(class: &str) -> bool {
-    class == RECORD
-        || class == OLD_RECORD
-        || class == "tensorflow::FunctionDef"
-        || class.starts_with(SIGNATURE)
-        || class.starts_with("tensorflow::KernelDef")
+    class == RECORD || class == OLD_RECORD || class == "tensorflow::FunctionDef" || class.starts_with(SIGNATURE)
 }
 
 /// Blocks without a class, not Python's, that point to the beginning of a description: a graph's nodes.

@@ -159,7 +159,7 @@ fn holders(page: &mut Page, holders: &[Holder]) {
 fn objects(page: &mut Page, process: &Process) {
     let mut kinds: Vec<(Kind, u64)> = Vec::new();
     // Descriptions are there by the thousand; what they take is told under `held by`.
-    let told = |kind| !matches!(kind, Kind::Other | Kind::Registry | Kind::Definition);
+    let told = |kind| !matches!(kind, Kind::Other | Kind::Definition);
     for class in process.classes.iter().filter(|class| told(class.kind)) {
         match kinds.iter_mut().find(|(kind, _)| *kind == class.kind) {
             Some((_, count)) => *count += class.count,

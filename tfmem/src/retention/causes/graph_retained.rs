@@ -10,11 +10,18 @@ use crate::retention::scene::Scene;
 
 pub(super) const RULE: Rule = Rule { cause: Cause::GraphRetained, claims, verdicts };
 
+/// Less is not told from what TensorFlow's own registry of ops takes.
+const LEAST: u64 = 16 << 20;
+
 /// Not where eager code has functions: each has a graph, and needs it.
 pub(super) fn applies(scene: &Scene) -> bool {
     let graphs = scene.process.graphs;
-    let made = scene.attached() || graphs.opened > graphs.closed;
-    made && scene.process.functions.opened == 0 && scene.holders.of_kind(HolderKind::Function).next().is_none()
+    // From Python, newer versions do not make graphs through the C API: none is counted then.
+    let made = graphs.opened == 0 || graphs.opened > graphs.closed;
+    let described =
+        scene.holders.of_kind(HolderKind::Graph).fold(0, |sum: u64, holder| sum.saturating_add(holder.bytes));
+    let eager = scene.process.functions.opened > 0 || scene.holders.of_kind(HolderKind::Function).next().is_some();
+    made && !eager && described >= LEAST
 }
 
 fn claims(scene: &Scene, a: &Allocation) -> bool {

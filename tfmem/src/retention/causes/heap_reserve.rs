@@ -20,7 +20,10 @@ const fn claims(_: &Scene, _: &Allocation) -> bool {
 fn verdicts(scene: &Scene, _: &Claimed) -> Vec<Verdict> {
     let Some((seen, heap)) = scene.process.identity.heap else { return Vec::new() };
     // What was free before the boundary may be in use or gone behind it.
-    let tells = seen >= scene.at || (scene.is_end() && seen.saturating_add(NEAR_NS) >= scene.at);
+    let near = seen.saturating_add(NEAR_NS) >= scene.at;
+    // Stopped at its very end, the process did nothing more, however long the look took.
+    let last = scene.process.identity.snapshot.as_ref().is_some_and(|(at, look)| *at == seen && look.at_exit);
+    let tells = seen >= scene.at || (scene.is_end() && (near || last));
     // Free bytes whose pages were given back are nobody's memory.
     let held = heap.free_resident.min(heap.free);
     if !tells || held == 0 || held < scene.min_bytes {

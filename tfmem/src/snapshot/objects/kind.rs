@@ -25,8 +25,6 @@ pub enum Kind {
     Slice,
     /// A description of a function or of a node of a graph.
     Definition,
-    /// Of ops and kernels: TensorFlow's own, there from the start.
-    Registry,
     Other,
 }
 
@@ -59,8 +57,7 @@ impl Kind {
             "FunctionRecord" | "FunctionDefAndOpRegistration" | "FunctionDef" | "NodeDef" | "GraphDef" => {
                 Self::Definition
             }
-            "FunctionLibraryDefinition" | "TensorProto" | "AttrValue" => Self::Definition,
-            "OpRegistry" | "KernelDef" | "KernelDef_AttrConstraint" => Self::Registry,
+            "FunctionLibraryDefinition" | "TensorProto" => Self::Definition,
             _ if class.contains("_Sp_counted_ptr_inplace<tensorflow::NodeProperties") => Self::Definition,
             _ if class.contains("::Buffer<") && class.contains("(anonymous namespace)") => Self::Buffer,
             _ if class.contains("::SubBuffer<") => Self::Slice,
@@ -85,7 +82,7 @@ impl Kind {
             Self::Dataset | Self::Session => 6,
             Self::Handle => 5,
             Self::Executor | Self::Server | Self::Context | Self::Device | Self::Pool => 4,
-            Self::Other | Self::Buffer | Self::Slice | Self::Definition | Self::Registry => 3,
+            Self::Other | Self::Buffer | Self::Slice | Self::Definition => 3,
         }
     }
 
@@ -123,7 +120,6 @@ impl Kind {
             Self::Buffer => "tensor buffer",
             Self::Slice => "slice of a tensor",
             Self::Definition => "definition of a function or node",
-            Self::Registry => "registry",
             Self::Other => "object",
         }
     }
