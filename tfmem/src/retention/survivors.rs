@@ -15,7 +15,7 @@ use super::scene::Scene;
 use super::stacks;
 use crate::event::{Addr, StackId};
 use crate::ledger::types::{BlockLayer, SessionId};
-use crate::report::model::{Cause, Survivor, Verdict};
+use crate::report::model::{Cause, Place, Survivor, Verdict};
 use crate::report::units::counted;
 
 /// What the blocks of a group have in common.
@@ -32,6 +32,8 @@ pub(super) struct Key {
     pub stack: Option<StackId>,
     /// The GPU that it is on, as the program numbers it.
     pub device: Option<u32>,
+    /// The library that asked the GPU's driver for it.
+    pub library: Option<Arc<str>>,
 }
 
 #[derive(Clone, Debug)]
@@ -93,6 +95,7 @@ fn group(scene: &Scene) -> Vec<Group> {
             holder: scene.holders.of(a.addr),
             stack: a.stack,
             device: scene.device(&a),
+            library: scene.process.gpu.asked_by(a.layer, a.addr).cloned(),
         };
         let group = groups.entry(key).or_insert_with_key(|key| Group {
             key: key.clone(),
@@ -118,11 +121,14 @@ fn group(scene: &Scene) -> Vec<Group> {
 
 type Rank<'a> = (
     (BlockLayer, Cause, Option<SessionId>, Option<Addr>),
-    (Option<&'a str>, [u8; 8], Option<usize>, Option<StackId>, Option<u32>),
+    (Option<&'a str>, [u8; 8], Option<usize>, Option<StackId>, Option<u32>, Option<&'a str>),
 );
 
 fn rank(key: &Key) -> Rank<'_> {
-    ((key.layer, key.cause, key.owner, key.pool), (key.op.as_deref(), key.region, key.holder, key.stack, key.device))
+    (
+        (key.layer, key.cause, key.owner, key.pool),
+        (key.op.as_deref(), key.region, key.holder, key.stack, key.device, key.library.as_deref()),
+    )
 }
 
 /// A row for each group that is large enough, and one for all others of a cause and layer, so that the sums of both
@@ -159,11 +165,24 @@ fn folded(scene: &Scene, groups: Vec<&mut Group>) -> Option<Row> {
         sum.oldest = sum.oldest.min(g.oldest);
         ranges.append(&mut g.ranges);
     }
-    sum.key =
-        Key { owner: None, pool: None, op: None, region: [0; 8], holder: None, stack: None, device: None, ..sum.key };
+    sum.key = Key {
+        owner: None,
+        pool: None,
+        op: None,
+        region: [0; 8],
+        holder: None,
+        stack: None,
+        device: None,
+        library: None,
+        ..sum.key
+    };
     let mut row = row(scene, &sum, ranges);
     row.survivor.folded_groups = Some(n);
     Some(row)
+}
+
+pub(super) fn file_name(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or(path).to_owned()
 }
 
 fn session(scene: &Scene, id: SessionId) -> String {
@@ -189,7 +208,10 @@ fn row(scene: &Scene, group: &Group, ranges: Vec<(Addr, u64)>) -> Row {
         owner: group.key.owner.map(|id| session(scene, id)).or_else(|| holder(scene, group)),
         pool: group.key.pool.map(|pool| scene.pool_name(pool)),
         device: group.key.device,
-        place: place(group.key.op.as_deref(), region_text(group.key.region)),
+        place: Place {
+            native: group.key.library.as_deref().map(file_name),
+            ..place(group.key.op.as_deref(), region_text(group.key.region))
+        },
         stack: group.key.stack.map(stacks::name),
     };
     Row { survivor, ranges }

@@ -8,7 +8,7 @@ use crate::ledger::types::{BlockLayer, SessionId};
 use crate::report::units::{bytes, count, counted, plain};
 use crate::retention::place::{region_text, variable_of};
 use crate::retention::scene::Scene;
-use crate::retention::survivors::Group;
+use crate::retention::survivors::{Group, file_name};
 
 /// Places named in the evidence.
 const PLACES: usize = 3;
@@ -51,6 +51,7 @@ pub(super) fn places(scene: &Scene, claimed: &Claimed) -> Vec<String> {
                 && p.region == group.key.region
                 && p.layer == group.key.layer
                 && p.pool == group.key.pool
+                && p.library == group.key.library
         };
         let known = places.len();
         match places.iter_mut().find(same) {
@@ -70,6 +71,7 @@ struct Place {
     region: [u8; 8],
     layer: BlockLayer,
     pool: Option<u64>,
+    library: Option<Arc<str>>,
     bytes: u64,
     blocks: u64,
     owners: Vec<(Option<SessionId>, u64)>,
@@ -82,6 +84,7 @@ impl Place {
             region: group.key.region,
             layer: group.key.layer,
             pool: group.key.pool,
+            library: group.key.library.clone(),
             bytes: group.bytes,
             blocks: group.count,
             owners: vec![(group.key.owner, group.bytes)],
@@ -117,6 +120,8 @@ impl Place {
             (BlockLayer::Pinned, _) => "page-locked host memory".to_owned(),
             (BlockLayer::Managed, _) => "managed memory".to_owned(),
         };
+        let asked = self.library.as_deref().map(|path| format!(", asked for by {}", plain(&file_name(path), 60)));
+        let layer = format!("{layer}{}", asked.unwrap_or_default());
         let (first, rest) = match self.owners.split_first() {
             Some(((_, first), rest)) => (*first, rest),
             None => (0, &[][..]),

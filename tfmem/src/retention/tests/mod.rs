@@ -1,6 +1,7 @@
 //! Boundaries, survivors and verdicts of small programs.
 
 mod distributed;
+mod gpus;
 mod noise;
 mod observations;
 mod pools;
