@@ -45,7 +45,7 @@ fn ten_gigabytes_after_the_close() {
     assert_eq!(v.bytes, 1000 * GIB);
     assert_eq!(
         v.summary,
-        "1000.0 GiB of GPU 1 is free inside TensorFlow's pool \"GPU_1_bfc\" and stays taken until the process ends; \
+        "1,000.0 GiB of GPU 1 is free inside TensorFlow's pool \"GPU_1_bfc\" and stays taken until the process ends; \
          nothing in it is in use."
     );
     assert!(v.gives_back.contains("set_memory_growth"), "{}", v.gives_back);
