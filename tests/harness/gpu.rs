@@ -47,13 +47,15 @@ pub(super) fn compile(folder: &Path) -> Result<()> {
         fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
         library(&place, "libcuda.so.1", DRIVER, &[options, "-pthread", "-ldl"])?;
         let search = format!("-L{}", place.display());
-        library(&place, "libcudart.so.12", &["cuda/runtime.c"], &[&search, "-l:libcuda.so.1"])?;
+        library(&place, "libcudart.so.12", &["cuda/runtime.c"], &[&search, "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN"])?;
         for name in EMPTY {
             library(&place, name, &["cuda/empty.c"], &[])?;
         }
     }
-    let search = format!("-L{}", folder.join(Build::FramePointers.folder()).display());
-    fixtures::gcc(&["gpu.c"], &folder.join("gpu"), &["-pthread", &search, "-l:libcuda.so.1"])
+    // Beside the program, wherever the folder is taken to; `LD_LIBRARY_PATH` comes first.
+    let own = Build::FramePointers.folder();
+    let (search, run_path) = (format!("-L{}", folder.join(own).display()), format!("-Wl,-rpath,$ORIGIN/{own}"));
+    fixtures::gcc(&["gpu.c"], &folder.join("gpu"), &["-pthread", &search, &run_path, "-l:libcuda.so.1"])
 }
 
 fn library(folder: &Path, name: &str, sources: &[&str], options: &[&str]) -> Result<()> {
@@ -63,6 +65,11 @@ fn library(folder: &Path, name: &str, sources: &[&str], options: &[&str]) -> Res
         .chain(options.iter().copied())
         .collect();
     fixtures::gcc(sources, &folder.join(name), &all)
+}
+
+/// The stand-in for the driver, as most programs get it.
+pub fn driver() -> Result<PathBuf> {
+    Ok(fixtures::get()?.folder().join(Build::FramePointers.folder()).join("libcuda.so.1"))
 }
 
 /// A GPU for one program.
@@ -80,7 +87,7 @@ impl StandIn {
 
     /// Another number of GPUs, or another size of each.
     #[must_use]
-    pub fn with(mut self, name: &'static str, value: impl ToString) -> Self {
+    pub fn with(mut self, name: &'static str, value: u64) -> Self {
         self.settings.push((name, value.to_string()));
         self
     }

@@ -17,6 +17,12 @@ pub const ENVIRONMENTS: &[Environment] = layout::REQUIRED;
 /// TensorFlow with its GPU side.
 pub const GPU_ENVIRONMENT: Environment = layout::GPU;
 
+/// NVIDIA's own driver library, if it could be had.
+#[must_use]
+pub fn driver() -> Option<PathBuf> {
+    Some(layout::driver()).filter(|path| path.exists())
+}
+
 /// What `--full` adds.
 pub const EXTRA_ENVIRONMENTS: &[Environment] = layout::EXTRA;
 

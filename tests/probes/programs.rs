@@ -15,7 +15,7 @@ use tfmem::attach::{
 use tfmem_common::config::Process;
 use tfmem_tests::{
     fixtures::{self, CC, FRAMEWORK, Variant},
-    machine, program,
+    gpu, machine, program,
 };
 
 use crate::line::{Line, Program};
@@ -79,8 +79,10 @@ impl Trial {
 
     fn attach_to_libraries(&mut self) -> Result<()> {
         let fixtures = fixtures::get()?;
-        for (variant, library) in VARIANTS.iter().flat_map(|&variant| [(variant, FRAMEWORK), (variant, CC)]) {
-            let path = machine::absolute(&fixtures.library(variant, library))?;
+        let variants = VARIANTS.iter().flat_map(|&variant| [(variant, FRAMEWORK), (variant, CC)]);
+        let libraries = variants.map(|(variant, library)| fixtures.library(variant, library));
+        for library in libraries.chain([gpu::driver()?]) {
+            let path = machine::absolute(&library)?;
             for point in plan::resolve(&path)?.points {
                 let done = self.programs.attach_point(&path, &point.program, point.file_offset, point.cookie);
                 self.attached(&point.program, done.with_context(|| point.symbol.clone()));
@@ -142,6 +144,7 @@ impl Trial {
 fn fixtures() -> Result<Vec<Vec<PathBuf>>> {
     let fixtures = fixtures::get()?;
     let mut commands: Vec<_> = VARIANTS.iter().map(|&variant| fixtures.driver("sessions", variant)).collect();
+    commands.push(vec![fixtures.gpu(), "pahsvic".into(), "500".into(), "2".into(), "1".into()]);
     commands.push(vec![fixtures.mapping_storm(), "1".into(), "2000".into()]);
     Ok(commands)
 }

@@ -81,6 +81,15 @@ pub fn bpf_linker() -> PathBuf {
     bpf_linker_dir().join("bin/bpf-linker")
 }
 
+pub fn driver_dir() -> PathBuf {
+    cache_dir().join("nvidia-driver")
+}
+
+/// NVIDIA's own driver library: a link to a file that is called after its version.
+pub fn driver() -> PathBuf {
+    driver_dir().join("lib/libcuda.so.1")
+}
+
 /// Kernels that the tests boot, and what it takes to find them.
 pub fn kernels_dir() -> PathBuf {
     cache_dir().join("kernels")

@@ -126,7 +126,7 @@ const WAYS: &[Way] = &[
 /// The ledger is the driver's log, byte for byte, and says of each device what TensorFlow says is in use there.
 fn counts_the_same(python: &Path, way: &Way) -> Result<()> {
     let bare = StandIn::new(Build::Bare)?;
-    let stand_in = way.stand_in.iter().fold(bare, |stand_in, (name, value)| stand_in.with(name, value));
+    let stand_in = way.stand_in.iter().fold(bare, |stand_in, (name, value)| stand_in.with(name, *value));
     let ran = run(python, &stand_in, way.script, way.settings, way.env)?;
     let process = ran.process()?;
     let mut pieces = ran.truth.pieces(ON_DEVICE);
@@ -135,6 +135,12 @@ fn counts_the_same(python: &Path, way: &Way) -> Result<()> {
     expected.sort_unstable();
     ensure!(pieces == expected, "TensorFlow took {pieces:?} and not {expected:?}");
     let exit = look::exit(process)?;
+    // What lies outside of pools is named by the library that asked for it.
+    let outside = exit.survivors.iter().filter(|survivor| survivor.layer == Layer::Device);
+    for survivor in outside {
+        let library = survivor.place.native.as_deref().unwrap_or_default();
+        ensure!(library.starts_with("libtensorflow"), "asked for by {library:?}");
+    }
     let devices = ran.in_use.as_object().context("IN_USE is no object")?;
     for (device, said) in devices {
         let index = device.trim_start_matches("GPU:");

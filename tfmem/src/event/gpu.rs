@@ -1,5 +1,7 @@
 //! What a GPU's driver did, as the calls that succeeded tell it.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::Addr;
@@ -72,6 +74,12 @@ pub enum Gpu {
     PoolReserved {
         pool: Addr,
         bytes: u64,
+    },
+    /// Code of a library that calls the driver.
+    Code {
+        start: Addr,
+        end: Addr,
+        path: Arc<str>,
     },
     /// What a device is called: UUID, or place on the bus.
     Named {

@@ -11,6 +11,7 @@ mod process;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::event::{Addr, DeviceIndex, DeviceName, GpuKind, GpuSpace, StackId};
 use crate::ledger::types::{Allocation, BlockLayer, SessionId};
@@ -32,6 +33,8 @@ pub struct Gpus {
     default_pools: BTreeMap<Addr, DeviceIndex>,
     chosen_pools: BTreeMap<DeviceIndex, Addr>,
     names: BTreeMap<DeviceIndex, Names>,
+    /// Code that calls the driver: start, end and library.
+    code: BTreeMap<Addr, (Addr, Arc<str>)>,
     sums: BTreeMap<(GpuKind, Option<DeviceIndex>), u64>,
     regions: u64,
     region_bytes: u64,
@@ -188,6 +191,15 @@ impl Gpus {
     pub fn device_of(&self, layer: BlockLayer, addr: Addr) -> Option<DeviceIndex> {
         let space = |space: &GpuSpace| self.blocks.get(&(*space, addr)).filter(|block| block.layer() == Some(layer));
         SPACES.iter().find_map(space)?.device
+    }
+
+    /// Path of the library that asked for such an allocation.
+    #[must_use]
+    pub fn asked_by(&self, layer: BlockLayer, addr: Addr) -> Option<&Arc<str>> {
+        let block = |space: &GpuSpace| self.blocks.get(&(*space, addr)).filter(|block| block.layer() == Some(layer));
+        let caller = SPACES.iter().find_map(block)?.caller;
+        let (_, (end, path)) = self.code.range(..=caller).next_back()?;
+        (caller < *end).then_some(path)
     }
 
     /// Bytes of GPUs, page-locked and managed memory that are no region of a pool of TensorFlow's.

@@ -286,6 +286,7 @@ impl Live {
             }
             Body::Exec => {
                 self.libraries.forget(event.pid);
+                self.callers.forget(event.pid);
                 self.stacks.forget(&mut self.programs, event.pid);
                 self.describe(event.pid, false);
                 self.schedule.at(event.pid, event.at);
@@ -296,6 +297,11 @@ impl Live {
             // Without holding (`trace`), a library that is mapped later gets its probes as soon as we hear of it.
             Body::Map { start, prot, file: true, .. } if self.warden.is_none() && prot & EXEC != 0 => {
                 self.judge(event.pid, Some(*start));
+            }
+            Body::Gpu(_) => {
+                if let Some(code) = self.callers.meet(event) {
+                    self.order.push(code);
+                }
             }
             Body::Enter { call, .. } if call.wakes() => self.schedule.at(event.pid, event.at),
             Body::Leave { call, .. } if call.wakes() => self.look_after(event.pid, event.at),

@@ -3,6 +3,7 @@
 //! The loop reacts to what cannot wait (a held process, a fork, a moment to look at a process) and hands every event
 //! on to the [`sink`]. It keeps no account of memory: that is the ledger's work.
 
+mod callers;
 mod closes;
 pub mod drive;
 pub mod facts;
@@ -29,6 +30,7 @@ use anyhow::{Context as _, Result};
 use tfmem_common::config::{PROCESS_HOLD, Process};
 
 use self::{
+    callers::Callers,
     closes::Closes,
     libraries::{Libraries, Which},
     schedule::Schedule,
@@ -83,6 +85,7 @@ pub struct Live {
     /// Where no event tells of mappings: when the next look at all processes is due.
     poll: Option<u64>,
     libraries: Libraries,
+    callers: Callers,
     stacks: Stacks,
     schedule: Schedule,
     sink: Sink,
@@ -167,6 +170,7 @@ impl Live {
         };
         let live = Self {
             libraries: Libraries::new(options.cache.as_deref(), options.symbols.clone(), which),
+            callers: Callers::default(),
             stacks: Stacks::new(options.stacks, options.cache.as_deref()),
             options,
             programs,
@@ -285,6 +289,7 @@ impl Live {
         self.programs.untrack(pid);
         self.misses.forget(pid);
         self.libraries.forget(pid);
+        self.callers.forget(pid);
         self.stacks.forget(&mut self.programs, pid);
         self.schedule.forget(pid);
         if let Some(guard) = &self.guard {

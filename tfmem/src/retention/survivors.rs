@@ -35,6 +35,8 @@ pub(super) struct Key {
     pub launch: Option<StackId>,
     /// The GPU that it is on, as the program numbers it.
     pub device: Option<u32>,
+    /// The library that asked the GPU's driver for it.
+    pub library: Option<Arc<str>>,
 }
 
 #[derive(Clone, Debug)]
@@ -97,6 +99,7 @@ fn group(scene: &Scene) -> Vec<Group> {
             stack: a.stack,
             launch: a.launch,
             device: scene.device(&a),
+            library: scene.process.gpu.asked_by(a.layer, a.addr).cloned(),
         };
         let group = groups.entry(key).or_insert_with_key(|key| Group {
             key: key.clone(),
@@ -122,13 +125,15 @@ fn group(scene: &Scene) -> Vec<Group> {
 
 type Rank<'a> = (
     (BlockLayer, Cause, Option<SessionId>, Option<Addr>),
-    (Option<&'a str>, [u8; 8], Option<usize>, Option<StackId>, Option<StackId>, Option<u32>),
+    (Option<&'a str>, [u8; 8], Option<usize>, Option<StackId>, Option<StackId>),
+    (Option<u32>, Option<&'a str>),
 );
 
 fn rank(key: &Key) -> Rank<'_> {
     (
         (key.layer, key.cause, key.owner, key.pool),
-        (key.op.as_deref(), key.region, key.holder, key.stack, key.launch, key.device),
+        (key.op.as_deref(), key.region, key.holder, key.stack, key.launch),
+        (key.device, key.library.as_deref()),
     )
 }
 
@@ -175,11 +180,16 @@ fn folded(scene: &Scene, groups: Vec<&mut Group>) -> Option<Row> {
         stack: None,
         launch: None,
         device: None,
+        library: None,
         ..sum.key
     };
     let mut row = row(scene, &sum, ranges);
     row.survivor.folded_groups = Some(n);
     Some(row)
+}
+
+pub(super) fn file_name(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or(path).to_owned()
 }
 
 fn session(scene: &Scene, id: SessionId) -> String {
@@ -204,6 +214,7 @@ pub(super) fn python(scene: &Scene, key: &Key) -> Option<(String, Option<PythonO
 
 fn row(scene: &Scene, group: &Group, ranges: Vec<(Addr, u64)>) -> Row {
     let mut place = place(group.key.op.as_deref(), region_text(group.key.region));
+    place.native = group.key.library.as_deref().map(file_name);
     (place.python, place.python_of) = python(scene, &group.key).map_or((None, None), |(line, of)| (Some(line), of));
     let survivor = Survivor {
         layer: devices::layer(group.key.layer),

@@ -121,6 +121,8 @@ impl Script {
                 put(self, Body::HeapAlloc { addr: hex(args[1]), bytes: size(args[2]), origin });
                 put(self, Body::Leave { call: Call::PoolExtend, ret: 1 });
             }
+            "grow" => put(self, enter(Call::PoolExtend, [hex(args[0]), 0, 0, 0, 0, 0])),
+            "/grow" => put(self, Body::Leave { call: Call::PoolExtend, ret: 1 }),
             "chunk" => {
                 let origin = self.origin(at, args.get(3));
                 let (pool, addr, bytes) = (hex(args[0]), hex(args[1]), size(args[2]));

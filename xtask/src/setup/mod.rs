@@ -1,6 +1,7 @@
 //! `cargo xtask setup`: installs what is missing, and only that. May be run at any time, again and again.
 
 mod debian;
+mod driver;
 mod environments;
 mod linker;
 mod rust;
@@ -54,6 +55,7 @@ pub fn ensure(extent: Extent) -> Result<()> {
     }
     if matches!(extent, Extent::Tests | Extent::Full) {
         environments::ensure_if_possible(&layout::GPU)?;
+        driver::ensure_if_possible();
     }
     if extent == Extent::Full {
         layout::EXTRA.iter().try_for_each(environments::ensure_if_possible)?;

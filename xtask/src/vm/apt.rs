@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{layout, process::Program};
+use crate::process::Program;
 
 /// A new kernel is no hurry.
 const FRESH: Duration = Duration::from_secs(24 * 60 * 60);
@@ -24,13 +24,13 @@ pub struct Apt {
 
 impl Apt {
     /// Lists that are no older than a day, if they can be had; older ones are said to be so.
-    pub fn open() -> Result<Self> {
-        let apt = Self { folder: layout::kernels_dir().join("apt") };
+    pub fn open(folder: &Path, component: &str) -> Result<Self> {
+        let apt = Self { folder: folder.to_owned() };
         for folder in ["lists/partial", "archives/partial"] {
             let folder = apt.folder.join(folder);
             fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         }
-        let sources = sources()?;
+        let sources = sources(component)?;
         let file = apt.folder.join("sources.list");
         let stamp = apt.folder.join("updated");
         let same = fs::read_to_string(&file).is_ok_and(|text| text == sources);
@@ -85,20 +85,20 @@ impl Apt {
 }
 
 /// One line for each of Debian's sources on this machine, and the backports beside each release.
-fn sources() -> Result<String> {
+fn sources(component: &str) -> Result<String> {
     const FIELDS: &str = "$(ORIGIN) $(REPO_URI) $(RELEASE) $(CODENAME)";
     let targets = Program::new("apt-get")
         .args(["indextargets", "--format", FIELDS, "Created-By: Packages", "Component: main"])
         .output()
         .context("no apt here: the kernels of the matrix are Debian's")?;
     let signed = if Path::new(KEYRING).exists() { format!(" signed-by={KEYRING}") } else { String::new() };
-    let lines = lines(&targets, &signed);
+    let lines = lines(&targets, &signed, component);
     ensure!(!lines.is_empty(), "apt has no source of Debian's here: `apt-get update`, or other kernels, are needed");
     Ok(lines.join("\n") + "\n")
 }
 
-fn lines(targets: &str, signed: &str) -> Vec<String> {
-    let line = |uri: &str, release: &str| format!("deb [arch=amd64{signed}] {uri} {release} main");
+fn lines(targets: &str, signed: &str, component: &str) -> Vec<String> {
+    let line = |uri: &str, release: &str| format!("deb [arch=amd64{signed}] {uri} {release} {component}");
     let mut lines = Vec::new();
     for target in targets.lines() {
         let [origin, uri, release, codename] = target.split_whitespace().collect::<Vec<_>>()[..] else { continue };
@@ -142,7 +142,7 @@ mod tests {
                        Debian http://mirror/debian/ bookworm-updates bookworm-updates\n\
                        Debian http://mirror/security/ bookworm-security bookworm-security\n\
                        Other http://elsewhere/ main main\n";
-        let found = lines(targets, "");
+        let found = lines(targets, "", "main");
         let expected = [
             "deb [arch=amd64] http://mirror/debian/ bookworm main",
             "deb [arch=amd64] http://mirror/debian/ bookworm-backports main",

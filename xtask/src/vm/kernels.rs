@@ -24,7 +24,7 @@ pub struct Kernel {
 pub fn get(series: &str) -> Result<Kernel> {
     ensure!(env::consts::ARCH == "x86_64", "the kernels of the matrix are for x86-64");
     let have = present(series);
-    match Apt::open().and_then(|apt| fetch(&apt, series)) {
+    match Apt::open(&layout::kernels_dir().join("apt"), "main").and_then(|apt| fetch(&apt, series)) {
         Ok(kernel) => Ok(kernel),
         Err(error) => match newest(series, have) {
             Some(package) => {

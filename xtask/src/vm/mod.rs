@@ -3,7 +3,7 @@
 //! Each kernel is one of Debian's, booted in QEMU with a small world of our own; the suite runs on the host first, and
 //! what it finds there is what the others are compared with.
 
-mod apt;
+pub mod apt;
 mod golden;
 mod initramfs;
 mod judge;

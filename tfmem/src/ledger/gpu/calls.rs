@@ -44,6 +44,10 @@ impl Gpus {
                 self.stream_pool(*pool, None).1.reserved = Some((at, *bytes));
                 true
             }
+            Gpu::Code { start, end, path } => {
+                self.code.insert(*start, (*end, path.clone()));
+                true
+            }
             Gpu::Named { device, name } => {
                 self.names.entry(*device).or_default().learn(name);
                 true

@@ -192,9 +192,8 @@ fn sums_are_those_of_a_list() {
             if n.below(100) == 0 {
                 s.call(Gpu::PrimaryReset { device: (context - 0xc0) as u32 });
                 list.retain(|_, (kind, _, of)| *of != context || !kind.is_of_context());
-            } else if list.contains_key(&key) {
+            } else if list.remove(&key).is_some() {
                 s.call(Gpu::GivenBack { space: key.0, addr });
-                list.remove(&key);
             } else {
                 let bytes = n.below(1 << 20);
                 s.take(kind, addr, bytes, context, 0);

@@ -9,7 +9,7 @@ use crate::report::model::PythonOf;
 use crate::report::units::{bytes, count, counted, plain};
 use crate::retention::place::{region_text, variable_of};
 use crate::retention::scene::Scene;
-use crate::retention::survivors::{Group, python};
+use crate::retention::survivors::{Group, file_name, python};
 
 /// Places named in the evidence.
 const PLACES: usize = 3;
@@ -54,6 +54,7 @@ pub(super) fn places(scene: &Scene, claimed: &Claimed) -> Vec<String> {
                 && p.region == group.key.region
                 && p.layer == group.key.layer
                 && p.pool == group.key.pool
+                && p.library == group.key.library
         };
         let known = places.len();
         match places.iter_mut().find(same) {
@@ -75,6 +76,7 @@ struct Place {
     python: Option<(String, Option<PythonOf>)>,
     layer: BlockLayer,
     pool: Option<u64>,
+    library: Option<Arc<str>>,
     bytes: u64,
     blocks: u64,
     owners: Vec<(Option<SessionId>, u64)>,
@@ -88,6 +90,7 @@ impl Place {
             python: None,
             layer: group.key.layer,
             pool: group.key.pool,
+            library: group.key.library.clone(),
             bytes: group.bytes,
             blocks: group.count,
             owners: vec![(group.key.owner, group.bytes)],
@@ -123,6 +126,8 @@ impl Place {
             (BlockLayer::Pinned, _) => "page-locked host memory".to_owned(),
             (BlockLayer::Managed, _) => "managed memory".to_owned(),
         };
+        let asked = self.library.as_deref().map(|path| format!(", asked for by {}", plain(&file_name(path), 60)));
+        let layer = format!("{layer}{}", asked.unwrap_or_default());
         let (first, rest) = match self.owners.split_first() {
             Some(((_, first), rest)) => (*first, rest),
             None => (0, &[][..]),

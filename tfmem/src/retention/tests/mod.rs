@@ -2,6 +2,7 @@
 
 mod causes;
 mod distributed;
+mod gpus;
 mod handles;
 mod noise;
 mod observations;
