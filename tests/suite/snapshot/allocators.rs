@@ -25,7 +25,8 @@ fn preloaded(name: &str, library: &str) -> Result<()> {
         return Ok(());
     }
     let python = machine::required_python("tf-2.21.0")?;
-    let script = "kept = [(n, str(n)) for n in range(100_000)]; print('ready', flush=True); import time; time.sleep(120)";
+    let script =
+        "kept = [(n, str(n)) for n in range(100_000)]; print('ready', flush=True); import time; time.sleep(120)";
     let preload = format!("LD_PRELOAD={library}");
     let python = python.display().to_string();
     let program = Running::start_ready(["env", &preload, &python, "-c", script])?;
