@@ -12,10 +12,17 @@ pub fn function(full: &str) -> &str {
     }
 }
 
-/// The function that this one is a part of, made for a device.
+/// Digits of a fingerprint in a name; numbers of traces are shorter.
+const FINGERPRINT: usize = 15;
+
+/// The function that this one is a part of, made for a device, or a copy of, made for one way of running it: these have a
+/// fingerprint behind the name.
 #[must_use]
 pub fn whole(name: &str) -> &str {
-    name.split("_partitioned_").next().unwrap_or(name)
+    let name = name.split("_partitioned_").next().unwrap_or(name);
+    let digits = |at: usize| name.bytes().skip(at + 1).take_while(u8::is_ascii_digit).count();
+    let copy = name.match_indices('_').map(|(at, _)| at).find(|&at| digits(at) >= FINGERPRINT);
+    copy.and_then(|at| name.get(..at)).filter(|stem| !stem.is_empty()).unwrap_or(name)
 }
 
 /// `tensorflow::data::ShuffleDatasetOpBase::ShuffleDatasetBase::Iterator` → `Shuffle`
@@ -39,7 +46,10 @@ mod tests {
             ("__inference_score", "score"),
             ("while_body_3", "while_body"),
             ("__inference_body_356_partitioned_13303079382230094072", "body"),
+            ("__inference_body_706_2424787042395411183", "body"),
+            ("__inference_body_706_2424787042395411183_12", "body"),
             ("_9", "_9"),
+            ("_2424787042395411183", "_2424787042395411183"),
         ] {
             assert_eq!(function(full), plain, "{full}");
         }
