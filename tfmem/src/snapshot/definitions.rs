@@ -160,6 +160,12 @@ impl<M: Memory> Reach<'_, '_, '_, M> {
         (bytes, count)
     }
 
+    /// Tensors' data and regions of pools are told with who holds them.
+    fn is_data(&self, chunk: &Chunk) -> bool {
+        let next = self.found.data.partition_point(|range| range.end <= chunk.data());
+        self.found.data.get(next).is_some_and(|range| range.start < chunk.end())
+    }
+
     /// The block that a pointer leads to the beginning of, if it is part of a description. The lowest bits of a pointer
     /// may be a mark, and a hash table's begins a word behind its block's.
     fn next(&mut self, word: u64, signatures_too: bool) -> Option<Chunk> {
@@ -171,7 +177,7 @@ impl<M: Memory> Reach<'_, '_, '_, M> {
                 Chunk { start: block.data - 16, size: block.range().end - block.data + 16, live: true }
             }
         };
-        if self.seen.contains(&chunk.start) {
+        if self.seen.contains(&chunk.start) || self.is_data(&chunk) {
             return None;
         }
         let first = self.found.memory.word(chunk.data()).ok()?;
