@@ -125,7 +125,7 @@ pub fn held<M: Memory>(found: &Found<'_, '_, M>, buffers: &[Buffer], pools: &[(S
             Some(data) if seen.insert(data.start) => data.end - data.start,
             _ => 0,
         };
-        let owner = owners::owner(found.memory, &graph, index);
+        let owner = owners::owner(found.memory, &graph, index, buffer.count);
         let scope = owner.as_ref().and_then(&scope);
         let holder = add(&mut groups, owner, scope, (bytes, 1), complete);
         holder.blocks.push(buffer.address);

@@ -34,8 +34,8 @@ const MOST_STEPS: usize = 512;
 
 /// The owner that says most, of all that hold the node.
 #[must_use]
-pub fn owner(memory: &impl Memory, graph: &Graph, node: usize) -> Option<Owner> {
-    let path = best(graph, node)?;
+pub fn owner(memory: &impl Memory, graph: &Graph, node: usize, count: u64) -> Option<Owner> {
+    let path = best(graph, node, count)?;
     let last = path.last()?;
     let held = graph.nodes.get(last.from)?;
     let mut owner = match &held.place {
@@ -144,8 +144,14 @@ fn device(graph: &Graph, node: usize) -> Option<Reference> {
     None
 }
 
-/// The shortest way to the holder that says most.
-fn best(graph: &Graph, node: usize) -> Option<Vec<Reference>> {
+/// The shortest way to the holder that says most. `count`: how many hold it, by its own count. Where as many objects with a
+/// class point to it, what else does is a word that was left in a block from its last use.
+fn best(graph: &Graph, node: usize, count: u64) -> Option<Vec<Reference>> {
+    let is_object = |reference: &Reference| {
+        matches!(graph.nodes.get(reference.from).map(|from| &from.place), Some(Place::Object(..)))
+    };
+    let objects = graph.nodes.get(node)?.references.iter().filter(|reference| is_object(reference)).count() as u64;
+    let objects_alone = count > 0 && objects >= count;
     let mut best: Option<(u32, Vec<Reference>)> = None;
     let mut seen = vec![node];
     let mut queue: std::collections::VecDeque<(usize, Vec<Reference>)> = [(node, Vec::new())].into();
@@ -153,6 +159,9 @@ fn best(graph: &Graph, node: usize) -> Option<Vec<Reference>> {
     while let Some((at, path)) = queue.pop_front() {
         for reference in &graph.nodes.get(at)?.references {
             steps += 1;
+            if at == node && objects_alone && !is_object(reference) {
+                continue;
+            }
             if steps > MOST_STEPS || seen.contains(&reference.from) {
                 continue;
             }

@@ -82,7 +82,7 @@ fn pointers_count_where_somebody_uses_the_memory() {
         assert_eq!(references(0).collect::<Vec<_>>(), [0x80]);
         assert_eq!(references(1).collect::<Vec<_>>(), [0xa0]);
         // Both are without a class: the nearer one is named.
-        let owner = owner(&memory, &graph, 0).unwrap();
+        let owner = owner(&memory, &graph, 0, 1).unwrap();
         assert_eq!((owner.what.as_str(), owner.chain), ("block without a class", vec!["[56]+48".to_owned()]));
     }
 }
