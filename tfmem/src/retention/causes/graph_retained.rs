@@ -46,7 +46,10 @@ fn verdicts(scene: &Scene, claimed: &Claimed) -> Vec<Verdict> {
     }
     let blocks: u64 = more.iter().filter(|(h, _)| h.blocks.is_empty()).map(|(h, _)| h.count).sum();
     evidence.push(format!("definitions of nodes, attributes and constants, in {}", counted(blocks, "block")));
-    evidence.push("found by reading the definitions in the process' memory".to_owned());
+    evidence.push(
+        "found by reading the definitions in the process' memory; up to 6 MiB of it may be TensorFlow's registry of ops"
+            .to_owned(),
+    );
     vec![Verdict {
         cause: Cause::GraphRetained,
         bytes: sum,
