@@ -11,6 +11,11 @@ pub use harness::{
 /// `required(test, environment, case)`.
 #[macro_export]
 macro_rules! on_each_tensorflow {
+    // With a list of all of them, by their names.
+    ($all:ident: $($case:ident),+ $(,)?) => {
+        $crate::on_each_tensorflow!($($case),+);
+        const $all: &[(&str, fn(&std::path::Path) -> anyhow::Result<()>)] = &[$((stringify!($case), $case)),+];
+    };
     ($($case:ident),+ $(,)?) => {
         mod tf_2_15_1 {
             $(#[test]

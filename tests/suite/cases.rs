@@ -6,30 +6,12 @@ use anyhow::{Context as _, Result, ensure};
 use tfmem::report::model::{Boundary, BoundaryKind, Cause, Layer, Process, Verdict};
 use tfmem_tests::{
     look::{self, MIB},
-    machine,
+    machine, on_each_tensorflow,
     trace::{Trace, Traced},
 };
 
-/// Each case once for each required environment, so that a failure names both.
-macro_rules! on_each_tensorflow {
-    ($($case:ident),+ $(,)?) => {
-        mod tf_2_15_1 {
-            $(#[test]
-            fn $case() -> anyhow::Result<()> {
-                super::required(stringify!($case), "tf-2.15.1", super::$case)
-            })+
-        }
-        mod tf_2_21_0 {
-            $(#[test]
-            fn $case() -> anyhow::Result<()> {
-                super::required(stringify!($case), "tf-2.21.0", super::$case)
-            })+
-        }
-        const ALL: &[(&str, fn(&Path) -> Result<()>)] = &[$((stringify!($case), $case)),+];
-    };
-}
-
 on_each_tensorflow!(
+    ALL:
     unclosed_sessions_with_onednn,
     unclosed_sessions_without_onednn,
     sessions_closed_in_the_end_with_onednn,

@@ -73,7 +73,7 @@ fn send_string(current: &Current, at: u64, cookie: Cookie, call: ([u64; 6], u64)
 
 /// `args[n]` without an index the verifier would have to bound.
 #[inline(always)]
-fn pick(args: &[u64; 6], n: u8) -> u64 {
+pub fn pick(args: &[u64; 6], n: u8) -> u64 {
     match n {
         0 => args[0],
         1 => args[1],

@@ -14,6 +14,7 @@ use tfmem_common::{
     wire::{Gpu, kind},
 };
 
+use super::calls::pick;
 use crate::{
     emit::{Wake, count, header, lost, send, send_frequent},
     gate::{Current, current, now},
@@ -143,19 +144,6 @@ fn read_results(record: &mut Gpu, cookie: Cookie) {
 fn word(address: u64) -> Option<u64> {
     // SAFETY: the helper checks the address.
     unsafe { bpf_probe_read_user(address as *const u64) }.ok()
-}
-
-/// `args[n]` without an index the verifier would have to bound.
-#[inline(always)]
-fn pick(args: &[u64; 6], n: u8) -> u64 {
-    match n {
-        0 => args[0],
-        1 => args[1],
-        2 => args[2],
-        3 => args[3],
-        4 => args[4],
-        _ => args[5],
-    }
 }
 
 /// The context that is current on the thread.

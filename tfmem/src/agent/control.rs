@@ -22,6 +22,8 @@ use tokio::{
     time::timeout,
 };
 
+use crate::live::line::read_line;
+
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A snapshot of a large process takes its time; one who does not read its answer is not waited for that long.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -134,7 +136,7 @@ async fn accept(listener: UnixListener, allowed: Allowed, orders: mpsc::Sender<A
 
 async fn serve(stream: &UnixStream, allowed: Allowed, orders: mpsc::Sender<Asked>) {
     let answer = match stream.peer_cred() {
-        Ok(peer) if allowed.admits(peer.uid(), peer.gid()) => match timeout(PATIENCE, read_line(stream)).await {
+        Ok(peer) if allowed.admits(peer.uid(), peer.gid()) => match timeout(PATIENCE, request(stream)).await {
             Ok(Ok(line)) => order(&line, orders).await,
             _ => return,
         },
@@ -173,20 +175,11 @@ fn belongs(uid: u32, gid: u32, group: Gid) -> bool {
     nix::unistd::getgrouplist(&name, user.gid).is_ok_and(|groups| groups.contains(&group))
 }
 
-async fn read_line(stream: &UnixStream) -> io::Result<Vec<u8>> {
-    let mut line = Vec::new();
-    let mut buffer = [0; 1024];
-    while !line.contains(&b'\n') {
-        if line.len() > LONGEST_LINE {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        stream.readable().await?;
-        match stream.try_read(&mut buffer) {
-            Ok(0) => break,
-            Ok(n) => line.extend(buffer.iter().take(n)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
+/// A line that is too long is an error.
+async fn request(stream: &UnixStream) -> io::Result<Vec<u8>> {
+    let line = read_line(stream, LONGEST_LINE + 1).await?;
+    if line.len() > LONGEST_LINE && !line.contains(&b'\n') {
+        return Err(io::ErrorKind::InvalidData.into());
     }
     Ok(line)
 }

@@ -255,21 +255,7 @@ impl Plan {
         // 16 µs at the entry, with the right results.
         let programs = [Some((entry.program.enter(), false)), entry.program.leave().map(|program| (program, true))];
         for (program, ret) in programs.into_iter().flatten() {
-            let point = Point {
-                entry: entry.name.to_owned(),
-                symbol: name.to_owned(),
-                table: symbol.table,
-                symbol_index: symbol.index,
-                address: symbol.value,
-                delta: place.choice.delta,
-                file_offset: place.file_offset,
-                program: program.to_owned(),
-                ret,
-                cookie,
-                instruction: place.choice.instruction.clone(),
-                cheap: place.choice.cheap,
-                why: place.choice.why.clone(),
-            };
+            let point = place.point(entry.name, (name, symbol), (program, ret), cookie);
             let same =
                 |p: &&Point| (p.file_offset, p.cookie, &p.program) == (point.file_offset, point.cookie, &point.program);
             if !self.points.iter().any(|p| same(&p)) {
@@ -282,6 +268,27 @@ impl Plan {
 struct Place {
     file_offset: u64,
     choice: entry::Choice,
+}
+
+impl Place {
+    /// The point for a program there, at the entry or (`ret`) the return.
+    fn point(&self, entry: &str, (name, symbol): (&str, &Symbol), (program, ret): (&str, bool), cookie: u64) -> Point {
+        Point {
+            entry: entry.to_owned(),
+            symbol: name.to_owned(),
+            table: symbol.table,
+            symbol_index: symbol.index,
+            address: symbol.value,
+            delta: self.choice.delta,
+            file_offset: self.file_offset,
+            program: program.to_owned(),
+            ret,
+            cookie,
+            instruction: self.choice.instruction.clone(),
+            cheap: self.choice.cheap,
+            why: self.choice.why.clone(),
+        }
+    }
 }
 
 fn place(elf: &Elf, symbol: &Symbol, registers: u8) -> Option<Place> {

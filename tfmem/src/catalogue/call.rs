@@ -89,17 +89,11 @@ impl Call {
     /// Called in every step, or only of use beside the allocations.
     #[must_use]
     pub const fn is_frequent(self) -> bool {
-        matches!(
-            self,
-            Self::SessionRun
-                | Self::DirectSessionStep
-                | Self::WorkerStep
-                | Self::RemoteHandle
-                | Self::PoolNew
-                | Self::PoolDestroy
-                | Self::PoolExtend
-                | Self::PoolDeallocateRegions
-        )
+        self.is_step()
+            || matches!(
+                self,
+                Self::RemoteHandle | Self::PoolNew | Self::PoolDestroy | Self::PoolExtend | Self::PoolDeallocateRegions
+            )
     }
 
     #[must_use]

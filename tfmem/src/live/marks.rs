@@ -18,6 +18,8 @@ use tokio::{
     time::timeout,
 };
 
+use super::line::read_line;
+
 /// Sockets of running traces, `PID-OF-TRACER.sock`. Root's alone.
 pub const FOLDER: &str = "/run/tfmem";
 /// Answers.
@@ -101,7 +103,7 @@ async fn serve(stream: UnixStream, sender: mpsc::Sender<Request>) {
     if !ours {
         return;
     }
-    let Ok(Ok(request)) = timeout(PATIENCE, read_line(&stream)).await else { return };
+    let Ok(Ok(request)) = timeout(PATIENCE, read_line(&stream, LONGEST_REQUEST)).await else { return };
     let Some((pid, label)) = std::str::from_utf8(&request).ok().and_then(parse) else { return };
     let (answer, heard) = oneshot::channel();
     if sender.send(Request { pid, label: Arc::from(label), answer }).await.is_err() {
@@ -110,22 +112,6 @@ async fn serve(stream: UnixStream, sender: mpsc::Sender<Request>) {
     let word = if matches!(heard.await, Ok(true)) { DONE } else { NOT_MINE };
     // A word fits into any socket's buffer; one who does not wait for the answer does not need it.
     let _ = stream.try_write(word.as_bytes());
-}
-
-/// What comes before the end of a line, or of the stream, or of the patience with long lines.
-async fn read_line(stream: &UnixStream) -> io::Result<Vec<u8>> {
-    let mut line = Vec::new();
-    let mut buffer = [0; LONGEST_REQUEST];
-    while line.len() < LONGEST_REQUEST && !line.contains(&b'\n') {
-        stream.readable().await?;
-        match stream.try_read(&mut buffer) {
-            Ok(0) => break,
-            Ok(n) => line.extend(buffer.iter().take(n)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(line)
 }
 
 fn parse(text: &str) -> Option<(u32, &str)> {

@@ -9,6 +9,7 @@ pub mod drive;
 pub mod facts;
 mod libraries;
 pub use libraries::code_of;
+pub mod line;
 pub mod marks;
 mod oracle;
 mod python;

@@ -108,10 +108,10 @@ fn name<M: Memory>(found: &Found<'_, '_, M>, record: u64) -> Option<String> {
     let chunk = found.heap.segments.chunk(record)?;
     let words = |chunk: &Chunk| (chunk.data()..chunk.data_end()).step_by(8).take(256);
     let word = |at| found.memory.word(at).ok();
-    let signatures = words(&chunk).filter_map(word).filter_map(|word| found.heap.segments.chunk(word)).filter(|to| {
-        let first = word(to.data()).and_then(|first| found.classes.known(first));
-        to.live && first.is_some_and(|class| &*class.name == SIGNATURE)
-    });
+    let signatures = words(&chunk)
+        .filter_map(word)
+        .filter_map(|word| found.heap.segments.chunk(word))
+        .filter(|to| to.live && found.class(to.data()).is_some_and(|class| &*class.name == SIGNATURE));
     signatures.into_iter().find_map(|signature| {
         let text = |at| text_in::std_string(found.memory, word(at)? & !3);
         words(&signature).skip(1).filter_map(text).find(|text| text.starts_with("__"))

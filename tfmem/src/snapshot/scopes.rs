@@ -18,13 +18,13 @@ pub fn devices<M: Memory>(found: &Found<'_, '_, M>) -> FxHashMap<u64, Scope> {
     for (kind, scope) in [(Kind::Context, Scope::Eager), (Kind::Session, Scope::Session), (Kind::Server, Scope::Server)]
     {
         for (_, object) in found.classes.of(kind) {
-            let managers =
-                pointers(found, object).filter(|&to| class(found, to).is_some_and(|name| name.contains("DeviceMgr")));
+            let managers = pointers(found, object)
+                .filter(|&to| found.class(to).is_some_and(|class| class.name.contains("DeviceMgr")));
             for manager in managers {
                 for to in pointers(found, manager) {
                     if is_device(found, to) {
                         devices.insert(to, scope);
-                    } else if class(found, to).is_none() {
+                    } else if found.class(to).is_none() {
                         devices.extend(pointers(found, to).filter(|&at| is_device(found, at)).map(|at| (at, scope)));
                     }
                 }
@@ -43,16 +43,6 @@ fn pointers<'a, M: Memory>(found: &'a Found<'_, '_, M>, object: u64) -> impl Ite
     })
 }
 
-fn class<M: Memory>(found: &Found<'_, '_, M>, object: u64) -> Option<String> {
-    let first = found.memory.word(object).ok()?;
-    found.classes.known(first).map(|class| class.name.to_string())
-}
-
 fn is_device<M: Memory>(found: &Found<'_, '_, M>, object: u64) -> bool {
-    found
-        .memory
-        .word(object)
-        .ok()
-        .and_then(|first| found.classes.known(first))
-        .is_some_and(|class| class.kind == Kind::Device)
+    found.class(object).is_some_and(|class| class.kind == Kind::Device)
 }

@@ -18,13 +18,10 @@ use prost::Message as _;
 use crate::{
     agent::{
         ledgers::state::Finding,
-        metrics::{
-            family::{Family, Kind, Labels, Point, Value},
-            processes,
-        },
+        metrics::family::{Family, Kind, Labels, Point, Value},
         who::Who,
     },
-    report::model::BoundaryKind,
+    profile::word,
 };
 
 /// The event's name in logs.
@@ -149,13 +146,13 @@ fn record(finding: &Finding, host: &Host, now: u64) -> LogRecord {
     let verdict = &finding.verdict;
     let evidence = verdict.evidence.iter().map(|line| string(line)).collect();
     let attributes = vec![
-        text("tfmem.cause", processes::name(verdict.cause)),
+        text("tfmem.cause", &word(verdict.cause)),
         integer("tfmem.bytes", verdict.bytes),
         text("tfmem.view", if finding.in_full { "full" } else { "outside" }),
         text("tfmem.gives_back", &verdict.gives_back),
         key("tfmem.evidence", any_value::Value::ArrayValue(ArrayValue { values: evidence })),
         integer("tfmem.boundary.id", finding.boundary),
-        text("tfmem.boundary.kind", kind(finding.kind)),
+        text("tfmem.boundary.kind", &word(finding.kind)),
         text("tfmem.boundary.label", &finding.label),
     ];
     LogRecord {
@@ -185,22 +182,6 @@ fn identity(pid: u32, who: &Who, version: Option<&str>) -> Vec<KeyValue> {
     all.extend(optional.into_iter().filter_map(|(name, value)| Some(text(name, value?))));
     all.extend(who.task.map(|task| integer("tfmem.task.index", task)));
     all
-}
-
-/// By the report's word for it.
-fn kind(kind: BoundaryKind) -> &'static str {
-    match kind {
-        BoundaryKind::SessionClosed => "session_closed",
-        BoundaryKind::SessionDeleted => "session_deleted",
-        BoundaryKind::WorkerSessionDeleted => "worker_session_deleted",
-        BoundaryKind::ContextDeleted => "context_deleted",
-        BoundaryKind::CachesCleared => "caches_cleared",
-        BoundaryKind::ServerStopped => "server_stopped",
-        BoundaryKind::ProcessExit => "process_exit",
-        BoundaryKind::Mark => "mark",
-        BoundaryKind::Symbol => "symbol",
-        BoundaryKind::TraceEnd => "trace_end",
-    }
 }
 
 fn rfc3339(seconds: u64) -> String {

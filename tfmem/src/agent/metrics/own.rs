@@ -5,13 +5,11 @@ use std::{
     sync::{Mutex, PoisonError, atomic::Ordering::Relaxed},
 };
 
-use super::{
-    family::{Family, Labels, Unit, Value},
-    processes,
-};
+use super::family::{Family, Labels, Unit, Value};
 use crate::{
     agent::{discover, escalation, ledgers::state::State, limits},
     live::serve::Gauges,
+    profile::word,
 };
 
 /// What the agent knows of itself, gathered once a second.
@@ -63,7 +61,7 @@ pub fn families(own: &Own, state: &State, gauges: &Gauges, found: &discover::Cou
     }
     let mut findings = Family::counter("tfmem.retention.findings", "Findings, by cause.", One);
     for (&cause, &count) in &state.totals.findings {
-        findings.add(label("tfmem.cause", processes::name(cause)), count.into());
+        findings.add(label("tfmem.cause", word(cause)), count.into());
     }
     let mut spooled = Family::gauge("tfmem.agent.spool", "What waits on disk.", Bytes);
     for (way, bytes) in copy(&sent.spooled) {

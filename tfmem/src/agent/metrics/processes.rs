@@ -3,7 +3,8 @@
 use super::family::{Family, Labels, Unit, Value};
 use crate::{
     agent::ledgers::{Process, state::State},
-    report::model::{Cause, Layers},
+    profile::word,
+    report::model::Layers,
 };
 
 /// A name from outside is cut: labels are no place for novels.
@@ -97,7 +98,7 @@ impl Families {
         if let Some(retained) = &process.retained {
             let view = if retained.in_full { "full" } else { "outside" };
             for (&cause, &bytes) in &retained.by_cause {
-                let labels = with(&with(&labels, "tfmem.view", view), "tfmem.cause", name(cause));
+                let labels = with(&with(&labels, "tfmem.view", view), "tfmem.cause", &word(cause));
                 self.retained.add(labels, bytes.into());
             }
             let wall = crate::target::clock::wall_offset_ns().saturating_add(retained.at);
@@ -201,29 +202,6 @@ fn seconds(ns: u64) -> Value {
     Value::Float(ns as f64 / 1e9)
 }
 
-/// By the report's word for it.
-pub fn name(cause: Cause) -> &'static str {
-    match cause {
-        Cause::SessionOpen => "session_open",
-        Cause::SessionNotDeleted => "session_not_deleted",
-        Cause::GraphRetained => "graph_retained",
-        Cause::StatefulResource => "stateful_resource",
-        Cause::PythonReference => "python_reference",
-        Cause::PythonReferenceCycle => "python_reference_cycle",
-        Cause::FunctionTraces => "function_traces",
-        Cause::PoolReserve => "pool_reserve",
-        Cause::HeapReserve => "heap_reserve",
-        Cause::PipelineBuffers => "pipeline_buffers",
-        Cause::NativeCache => "native_cache",
-        Cause::DeviceContext => "device_context",
-        Cause::PinnedReserve => "pinned_reserve",
-        Cause::WorkerState => "worker_state",
-        Cause::LeftoverProcess => "leftover_process",
-        Cause::BeforeAttach => "before_attach",
-        Cause::Unexplained => "unexplained",
-    }
-}
-
 fn layers(layers: &Layers) -> impl Iterator<Item = (&'static str, u64)> {
     let all = [
         ("device", layers.device),
@@ -240,6 +218,7 @@ fn layers(layers: &Layers) -> impl Iterator<Item = (&'static str, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::model::Cause;
 
     #[test]
     fn labels_are_short_and_clean() {
@@ -250,7 +229,7 @@ mod tests {
     #[test]
     fn causes_have_the_names_of_the_report() {
         for cause in [Cause::SessionOpen, Cause::PythonReferenceCycle, Cause::Unexplained, Cause::BeforeAttach] {
-            assert_eq!(serde_json::to_value(cause).unwrap(), name(cause));
+            assert_eq!(serde_json::to_value(cause).unwrap(), word(cause));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{os::fd::OwnedFd, path::Path};
 use anyhow::Result;
 use aya::programs::{UProbe, uprobe::UProbeLink};
 
-use super::{Programs, program};
+use super::{Programs, multi::Multi, program};
 use crate::attach::plan::Point;
 
 /// Probes in one file. Dropping it takes them out, for which the kernel takes tens of milliseconds for each link.
@@ -55,10 +55,9 @@ impl Programs {
         points: impl IntoIterator<Item = &'a Point>,
     ) -> (Kept, Vec<(String, String)>) {
         let points: Vec<Point> = points.into_iter().cloned().collect();
-        if let Ok(multi) = &mut self.multi {
-            let others = multi.take_links();
+        if let Ok(before) = self.multi.as_ref().map(Multi::links) {
             let refused = self.attach_points(path, &points);
-            let multi = self.multi.as_mut().map_or_else(|_| Vec::new(), |multi| multi.exchange_links(others));
+            let multi = self.multi.as_mut().map_or_else(|_| Vec::new(), |multi| multi.take_links_from(before));
             return (Kept { probes: points.len() - refused.len(), _multi: multi, _perf: Vec::new() }, refused);
         }
         let (mut perf, mut refused) = (Vec::new(), Vec::new());
@@ -72,11 +71,8 @@ impl Programs {
     }
 
     fn attach_one(&mut self, path: &Path, point: &Point) -> Result<UProbeLink> {
-        use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope};
+        let link = self.attach_by_perf_event(path, &point.program, &(point.file_offset, point.cookie))?;
         let program: &mut UProbe = program(&mut self.ebpf, &point.program)?;
-        let location = UProbeAttachLocation::AbsoluteOffset(point.file_offset);
-        let at = UProbeAttachPoint { location, cookie: Some(point.cookie) };
-        let link = program.attach(at, path, UProbeScope::AllProcesses)?;
         Ok(program.take_link(link)?)
     }
 }

@@ -138,14 +138,14 @@ impl Multi {
         sys::link(fd.as_fd(), path, &offsets, &cookies, at_return)
     }
 
-    /// The links, which are to be closed: the kernel waits at each until nobody runs its program any more.
-    pub(super) fn take_links(&mut self) -> Vec<OwnedFd> {
-        std::mem::take(&mut self.links)
+    /// The links from this number on, which are to be closed: the kernel waits at each until nobody runs its program any more.
+    pub(super) fn take_links_from(&mut self, first: usize) -> Vec<OwnedFd> {
+        self.links.split_off(first.min(self.links.len()))
     }
 
-    /// The links made since [`Multi::take_links`], and those instead that were taken then.
-    pub(super) fn exchange_links(&mut self, taken: Vec<OwnedFd>) -> Vec<OwnedFd> {
-        std::mem::replace(&mut self.links, taken)
+    /// How many there are.
+    pub(super) const fn links(&self) -> usize {
+        self.links.len()
     }
 
     /// What the kernel says of a loaded program.

@@ -7,7 +7,7 @@ use aya::{
     Ebpf,
     programs::{
         Program, UProbe,
-        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
+        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLinkId, UProbeScope},
     },
 };
 
@@ -117,11 +117,15 @@ impl Programs {
         }
     }
 
-    fn attach_by_perf_event(&mut self, path: &Path, name: &str, &(offset, cookie): &Spot) -> Result<()> {
+    pub(super) fn attach_by_perf_event(
+        &mut self,
+        path: &Path,
+        name: &str,
+        &(offset, cookie): &Spot,
+    ) -> Result<UProbeLinkId> {
         let program: &mut UProbe = program(&mut self.ebpf, name)?;
         let point = UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(offset), cookie: Some(cookie) };
-        program.attach(point, path, UProbeScope::AllProcesses)?;
-        Ok(())
+        Ok(program.attach(point, path, UProbeScope::AllProcesses)?)
     }
 
     /// How probes go into libraries, and why not the better way.
@@ -134,7 +138,7 @@ impl Programs {
 /// places it waits at the same time; for perf events it does not.
 impl Drop for Programs {
     fn drop(&mut self) {
-        let links = self.multi.as_mut().map_or_else(|_| Vec::new(), Multi::take_links);
+        let links = self.multi.as_mut().map_or_else(|_| Vec::new(), |multi| multi.take_links_from(0));
         thread::scope(|scope| {
             for link in links {
                 // A thread that cannot be made drops its link here.

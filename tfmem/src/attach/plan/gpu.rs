@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Library, Missing, Plan, Point, place};
-use crate::attach::elf::{Elf, Result};
+use crate::attach::elf::{Elf, Result, Symbol};
 use crate::catalogue::gpu::{ENTRIES, ESSENTIAL, Entry, FRAMEWORK, PROGRAMS, SONAME};
 
 pub(super) fn is_driver(elf: &Elf) -> bool {
@@ -50,25 +50,13 @@ pub(super) fn plan(elf: &Elf, path: &Path) -> Result<Plan> {
     Ok(plan)
 }
 
-fn points(elf: &Elf, entry: &Entry, number: usize, name: &str, symbol: &crate::attach::elf::Symbol) -> Vec<Point> {
+fn points(elf: &Elf, entry: &Entry, number: usize, name: &str, symbol: &Symbol) -> Vec<Point> {
     let Some(place) = place(elf, symbol, entry.registers) else { return Vec::new() };
-    let point = |(program, ret): (&str, bool)| Point {
-        entry: entry.names.first().copied().unwrap_or_default().to_owned(),
-        symbol: name.to_owned(),
-        table: symbol.table,
-        symbol_index: symbol.index,
-        address: symbol.value,
-        delta: place.choice.delta,
-        file_offset: place.file_offset,
-        program: program.to_owned(),
-        ret,
-        cookie: entry.cookie(number),
-        instruction: place.choice.instruction.clone(),
-        cheap: place.choice.cheap,
-        why: place.choice.why.clone(),
-    };
     let [enter, leave] = PROGRAMS;
-    vec![point((enter, false)), point((leave, true))]
+    let first = entry.names.first().copied().unwrap_or_default();
+    [(enter, false), (leave, true)]
+        .map(|program| place.point(first, (name, symbol), program, entry.cookie(number)))
+        .into()
 }
 
 /// The driver's file is called after its version: `libcuda.so.535.247.01`.

@@ -1,7 +1,7 @@
 //! What TensorFlow's pools keep of a GPU, and of page-locked host memory. The classic complaint: ten gigabytes are still
 //! taken after the session was closed. It is no leak, and what would have made it smaller depends on how it was taken.
 
-use super::pool_reserve::{figures, reuse};
+use super::pool_reserve::{figures, free, reuse};
 use super::{Claimed, Rule};
 use crate::event::Addr;
 use crate::ledger::gpu::StreamPool;
@@ -39,15 +39,7 @@ fn pools(scene: &Scene, which: fn(&Made) -> bool, cause: Cause) -> Vec<Verdict> 
 }
 
 fn verdict(scene: &Scene, addr: Addr, pool: &Pool, made: Made, cause: Cause) -> Option<Verdict> {
-    // Chunks handed out before the trace are not known, so what such a pool has free is not known either.
-    if pool.seeded {
-        return None;
-    }
-    let used = Use::of(scene.process, addr, pool, scene.baselines.get(&addr));
-    let free = used.regions_bytes.saturating_sub(pool.in_use);
-    if free == 0 || free < scene.min_bytes {
-        return None;
-    }
+    let (used, free) = free(scene, addr, pool)?;
     let name = scene.pool_name(addr);
     let growth = Growth::of(pool, &used);
     let mut evidence = vec![reuse(scene, addr, &used), figures(pool, &used)];

@@ -47,16 +47,19 @@ fn from_before(scene: &Scene, holder: &Holder) -> Option<Verdict> {
     })
 }
 
-fn verdict(scene: &Scene, addr: Addr, pool: &Pool) -> Option<Verdict> {
+/// How a pool was used and what it has free, if that is known and worth a word.
+pub(super) fn free(scene: &Scene, addr: Addr, pool: &Pool) -> Option<(Use, u64)> {
     // Chunks handed out before the trace are not known, so what such a pool has free is not known either.
     if pool.seeded {
         return None;
     }
     let used = Use::of(scene.process, addr, pool, scene.baselines.get(&addr));
     let free = used.regions_bytes.saturating_sub(pool.in_use);
-    if free == 0 || free < scene.min_bytes {
-        return None;
-    }
+    (free > 0 && free >= scene.min_bytes).then_some((used, free))
+}
+
+fn verdict(scene: &Scene, addr: Addr, pool: &Pool) -> Option<Verdict> {
+    let (used, free) = free(scene, addr, pool)?;
     let name = scene.pool_name(addr);
     let regions = counted(used.regions, "region");
     Some(Verdict {

@@ -13,7 +13,7 @@ use crate::{
     snapshot::{
         heap::{Chunk, Heap, Mapped},
         nearby::Nearby,
-        objects::{Classes, Kind},
+        objects::{Class, Classes, Kind},
         pointers::Pointers,
         pymalloc::Pools,
         python_type,
@@ -42,6 +42,13 @@ pub struct Found<'a, 'b, M> {
     pub data: &'a [Range<u64>],
     pub sources: &'a Sources,
     pub pointers: &'a Met,
+}
+
+impl<'a, M: Memory> Found<'a, '_, M> {
+    /// The class of the object that begins here, if its first word says one that was met.
+    pub fn class(&self, object: u64) -> Option<&'a Class> {
+        self.memory.word(object).ok().and_then(|first| self.classes.known(first))
+    }
 }
 
 /// The pointers that were met.
@@ -186,7 +193,7 @@ impl<M: Memory> Search<'_, '_, '_, M> {
     }
 
     fn object(&mut self, chunk: Chunk) -> usize {
-        let class = self.found.memory.word(chunk.data()).ok().and_then(|word| self.found.classes.known(word));
+        let class = self.found.class(chunk.data());
         let place = class.map_or(Place::Part, |class| Place::Object(class.kind, class.name.clone()));
         self.add(place, chunk.data()..chunk.data_end())
     }
